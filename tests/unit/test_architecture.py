@@ -52,6 +52,7 @@ LAYERS_OF_SPARK = {
     "topic",
     "archive",
     "log",
+    "shared",
     "segment",
     "frame",
     "model",

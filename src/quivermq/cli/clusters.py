@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from quivermq.cluster.address import ClusterAddress, connect_etcd
 from quivermq.cluster.config import ClusterConfig, load_config
 from quivermq.cluster.naming import ClusterKeys
-from quivermq.engine.bucket import store_options
 from quivermq.errors import InvalidRequest
 from quivermq.settings import BucketSettings, Settings
+from quivermq.shared.beside import store_options
 from quivermq.shared.etcd import EtcdClient
 
 if TYPE_CHECKING:

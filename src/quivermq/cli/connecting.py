@@ -70,7 +70,8 @@ class QueueLocation:
         if self.data is None:
             return reader_of(server=self.server, key=_key(), settings=_patience())
         if isinstance(self.data, str):
-            raise _needs_owner(self.data)
+            bucket = loaded_here().settings.bucket
+            return reader_of(self.data, endpoint=bucket.endpoint, region=bucket.region)
         _check_there(self.data)
         return reader_of(self.data.absolute())
 
@@ -85,7 +86,7 @@ class QueueLocation:
             return {"server": self.server, "key": _key()}
         check_queue(self.data)
         if isinstance(self.data, str):
-            raise _needs_owner(self.data)
+            return {"path": self.data}
         # A process that is to work on it may have another current directory.
         return {"path": str(self.data.absolute())}
 
@@ -121,11 +122,14 @@ def open_to_look(data: Place | None, server: str | None, *, is_quiet: bool = Fal
     """The queue that the options name, for looking only.
 
     A directory that somebody has open, or that cannot be written to, is looked at by its files; it says so.
-    Raises InvalidRequest for a bucket: opening it would take it from its owner.
+    A bucket is always looked at so: opening it would take it from its owner.
     """
     location = find_location(data, server)
     if isinstance(location.data, str):
-        raise _needs_owner(location.data)
+        check_queue(location.data)
+        with Connection(open_beside(location.data, loaded_here().settings)) as mq, naming_topics(mq.topics):
+            yield mq
+        return
     try:
         mq = location.connection()
     except QuiverError as error:
@@ -203,13 +207,6 @@ def check_queue(data: Place) -> None:
         check_directory(data)
     elif not _is_queue(data):
         raise NotFound(f"there is no queue in {data}")
-
-
-def _needs_owner(url: str) -> InvalidRequest:
-    return InvalidRequest(
-        f"{url} would be taken from whoever has it open: ask its broker with --server; if nobody has,"
-        " `quiver serve` it"
-    )
 
 
 def _is_queue(data: Place) -> bool:

@@ -8,9 +8,10 @@ from urllib.parse import urlsplit
 from quivermq.cli.clusters import bucket_store, cluster_access
 from quivermq.cli.output import print_line_of_json
 from quivermq.clock import SystemClock
-from quivermq.engine.bucket import default_cache, store_limits
+from quivermq.engine.bucket import default_cache
 from quivermq.errors import InvalidRequest
 from quivermq.settings import Settings
+from quivermq.shared.beside import store_limits
 
 if TYPE_CHECKING:
     from quivermq.cluster.node import ClusterNode

@@ -1,5 +1,6 @@
-"""`quiver verify` and `quiver repair`: check every byte of a data directory, and mend what is damaged."""
+"""`quiver verify` and `quiver repair`: check every byte of a queue, and mend what is damaged."""
 
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
@@ -9,18 +10,22 @@ import typer
 from typer import Option
 
 from quivermq.cli.command import answering
-from quivermq.cli.connecting import DATA_VARIABLE, QueueLocation, find_location
+from quivermq.cli.connecting import DATA_VARIABLE, Place, QueueLocation, find_location, loaded_here
+from quivermq.cli.durations import moment_text
 from quivermq.cli.options import DataOption, ServerOption, YesOption
 from quivermq.cli.output import CommandResult, TextTable, confirm, counted, offsets_text
 from quivermq.cli.progress import progress_bar, progress_bytes
+from quivermq.engine.bucket_repair import cache_root, repair_bucket
 from quivermq.errors import Corruption
 from quivermq.log import Repair, Report, repair, total_bytes
 from quivermq.model.stats_json import relative_path, report_json
+from quivermq.settings import place_of
+from quivermq.shared.mending import Mending
 
 
 @answering
 def verify_queue(data: DataOption = None, server: ServerOption = None) -> CommandResult:
-    """Check every byte of every log. Changes nothing; may run beside a writer.
+    """Check every byte of every log, and every object of a bucket, beside a writer. Changes nothing.
 
     Exits with 0 when every message that should be there is there, otherwise with 6. A torn tail, an
     index that does not fit and a gap that an earlier repair left are told, but lose nothing that is not
@@ -32,47 +37,103 @@ def verify_queue(data: DataOption = None, server: ServerOption = None) -> Comman
 
 
 @answering
-def repair_directory(
+def repair_queue(
     data: Annotated[
-        Path,
+        str,
         Option(
             "--data",
             envvar=DATA_VARIABLE,
             show_envvar=False,
-            help=f"The data directory. Or set `{DATA_VARIABLE}`.",
+            metavar="DIR|URL",
+            help=f"The data directory, or the URL of a bucket. Or set `{DATA_VARIABLE}`.",
         ),
     ],
     yes: YesOption = False,
     *,
     as_json: bool,
 ) -> CommandResult:
-    """Mend every log below a directory that nobody has open. Nothing is thrown away.
+    """Mend every log of a queue that nobody has open. Nothing is thrown away.
 
     Damaged bytes are copied into side files in `@quarantine` beside the log; their offsets stay, as
     gaps. Torn tails are treated likewise, and indexes that do not fit are made anew.
+
+    In a bucket, objects that cannot be read are copied below `quarantine/` first, and the queue goes on
+    from what is before the first damaged chunk. Whoever owns the bucket has to stop.
     """
-    found = _verified(QueueLocation(data))
+    place = place_of(data)
+    found = _verified(QueueLocation(place))
     if not as_json:
         # Before the question about it.
         CommandResult(None, *_report_parts(found)).print(as_json=False)
-    if any(finding.kind != "gap" for finding in found.findings):
-        confirm("Set the damaged bytes aside and mend the logs?", yes=yes, as_json=as_json)
-    with progress_bar("repairing", lambda: total_bytes(data)) as advance:
-        done = repair(data, progress=advance)
+    if any(finding.kind not in ("gap", "orphan") for finding in found.findings):
+        confirm(_question(place), yes=yes, as_json=as_json)
+    if isinstance(place, str):
+        with progress_bar("repairing", lambda: found.bytes) as advance:
+            both = repair_bucket(place, found, loaded_here().settings.bucket, progress=advance)
+        return _told(found, both.logs, cache_root(place, loaded_here().settings.bucket), both.objects)
+    with progress_bar("repairing", lambda: total_bytes(place)) as advance:
+        done = repair(place, progress=advance)
+    return _told(found, done, place)
+
+
+def _question(place: Place) -> str:
+    if isinstance(place, str):
+        return "Take the queue over, set what is damaged aside, and lose what is behind a damaged chunk?"
+    return "Set the damaged bytes aside and mend the logs?"
+
+
+def _told(found: Report, done: Repair, root: Path, objects: Mending | None = None) -> CommandResult:
+    """What was mended, below `root`, and in a bucket what became of its objects."""
     rows = [
         (
-            relative_path(mended.path, data),
+            relative_path(mended.path, root),
             f"[{mended.position}, {mended.end})",
             offsets_text(mended.offsets),
-            "-" if mended.side_file is None else relative_path(mended.side_file, data),
+            "-" if mended.side_file is None else relative_path(mended.side_file, root),
         )
         for mended in done.mended
     ]
+    document = {"found": report_json(found, Path()), "repair": _as_json(done, root)}
+    if objects is not None:
+        document["objects"] = asdict(objects)
     return CommandResult(
-        {"found": report_json(found, Path()), "repair": _as_json(done, data)},
+        document,
+        *([] if objects is None else _object_parts(objects)),
         *([TextTable(("file", "bytes", "offsets", "set aside in"), rows)] if rows else []),
         f"{counted(done.logs, 'log')}, {counted(done.segments, 'segment')}: {_outcome(done)}",
     )
+
+
+def _object_parts(objects: Mending) -> Iterator[str | TextTable]:
+    """What was lost with chunks and parts, and where their bytes are."""
+    if objects.chunks:
+        columns = ("lost chunk", "bytes", "written from", "until", "reason", "set aside in")
+        yield TextTable(
+            columns,
+            [
+                (
+                    each.number,
+                    each.size,
+                    "?" if each.first_us is None else moment_text(each.first_us),
+                    "?" if each.last_us is None else moment_text(each.last_us),
+                    each.reason,
+                    each.side_object or "-",
+                )
+                for each in objects.chunks
+            ],
+        )
+    if objects.parts:
+        yield TextTable(
+            ("file", "damaged bytes", "reason", "set aside in"),
+            [
+                (each.path, f"[{each.position}, {each.end})", each.reason, each.side_object or "-")
+                for each in objects.parts
+            ],
+        )
+    if objects.checkpoint:
+        lost = f"{counted(len(objects.chunks), 'chunk')} lost, {counted(len(objects.parts), 'part')} mended"
+        others = [f"set aside in {name}" for name in objects.side_objects]
+        yield "; ".join((f"{lost}: the queue goes on from checkpoint {objects.checkpoint}", *others))
 
 
 def _verified(location: QueueLocation) -> Report:

@@ -1,4 +1,4 @@
-"""Looking at a data directory that somebody else has open, or that nobody can write to.
+"""Looking at a queue that somebody else has open, or that nobody can write to: a directory, or a bucket.
 
 The files are opened for reading and no lock is taken. What opening a queue writes, to make a torn tail
 whole for instance, is kept in memory and forgotten: the engine that comes out of it is a picture of one
@@ -14,14 +14,24 @@ from quivermq.disk import Buffer, Disk, File, SystemDisk
 from quivermq.engine.engine import Engine
 from quivermq.engine.entry import open_engine
 from quivermq.errors import StorageFailed
-from quivermq.settings import Settings
+from quivermq.settings import Settings, check_bucket, is_bucket
+from quivermq.shared.beside import stored_disk
 
 # Whoever writes there may take files away while they are looked at: then a later look sees others.
 _TRIES = 5
 
 
 def open_beside(path: str | os.PathLike[str], settings: Settings | None = None) -> Engine:
-    """A picture of the queue in a directory. Changes nothing there, whatever is done with it."""
+    """A picture of the queue in a directory, or in a bucket by its URL.
+
+    Changes nothing there, whatever is done with it, and claims nothing.
+    """
+    if isinstance(path, str) and is_bucket(path):
+        settings = settings or Settings()
+        stored = stored_disk(path, settings.bucket)
+        engine = open_engine(stored.root, settings, disk=BesideDisk(stored))
+        engine.name = check_bucket(path)
+        return engine
     for _ in range(_TRIES - 1):
         try:
             return open_engine(path, settings, disk=BesideDisk())
@@ -102,8 +112,8 @@ class BesideDisk:
 
     commits = None
 
-    def __init__(self) -> None:
-        self._disk = SystemDisk()
+    def __init__(self, disk: Disk | None = None) -> None:
+        self._disk = disk or SystemDisk()
         # What was written, or taken away where it is None.
         self._written: dict[Path, _Content | None] = {}
         self._made: set[Path] = set()

@@ -16,7 +16,8 @@ from quivermq.engine.shared import SharedEngine
 from quivermq.errors import DiskRefused, InvalidRequest, NotOwner, StoreUnreachable
 from quivermq.log.flusher import Scheduler
 from quivermq.settings import BucketSettings, Settings, as_settings, check_bucket, check_path, is_bucket
-from quivermq.shared import SharedDisk, SharedLimits, is_in_bucket, open_bucket
+from quivermq.shared import SharedDisk, is_in_bucket, open_bucket
+from quivermq.shared.beside import store_limits, store_options
 from quivermq.shared.opening import LOCK_NAME
 
 # Enough of a hash that no two queues have the same.
@@ -135,26 +136,6 @@ def is_queue(url: str, settings: BucketSettings) -> bool:
     """Whether there is a queue in a bucket. Raises what the store raises, StoreDenied for instance."""
     return is_in_bucket(
         check_bucket(url), store_options(settings), timeout_s=settings.request_timeout_ms / 1000
-    )
-
-
-def store_options(settings: BucketSettings) -> dict[str, str]:
-    """What `obstore` is told besides what it finds in the environment."""
-    given = {"endpoint": settings.endpoint, "region": settings.region}
-    return {name: value for name, value in given.items() if value is not None}
-
-
-def store_limits(settings: BucketSettings) -> SharedLimits:
-    """How a disk uses the bucket that it is in."""
-    return SharedLimits(
-        commit_timeout_s=settings.commit_timeout_ms / 1000,
-        owner_check_s=settings.owner_check_ms / 1000,
-        uncommitted_bytes_max=settings.uncommitted_bytes_max,
-        checkpoint_bytes=settings.checkpoint_bytes,
-        checkpoint_chunks=settings.checkpoint_chunks,
-        cache_bytes_max=settings.cache_bytes_max,
-        cache_free_bytes_min=settings.cache_free_bytes_min,
-        garbage_delay_s=settings.garbage_delay_ms / 1000,
     )
 
 

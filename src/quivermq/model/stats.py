@@ -160,7 +160,7 @@ class TopicInfo:
     """The topic whose dead letters are here; None for a topic of its own."""
 
 
-FindingKind = Literal["damage", "tail", "index", "gap"]
+FindingKind = Literal["damage", "tail", "index", "gap", "orphan"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +171,7 @@ class LogFinding:
     tail    a torn write, or one that is under way: cut off when the log is next opened for writing
     index   an index that does not fit its log: made anew when it is next needed
     gap     damage of the past, which a repair has set aside
+    orphan  an object of a bucket that nothing names: what a crash left, or what is named or taken away soon
     """
 
     kind: FindingKind

@@ -16,7 +16,7 @@ from quivermq.archive.reading import DEFAULT_NAME
 from quivermq.clock import SystemClock
 from quivermq.delivery.journal import DeadLetterIntent
 from quivermq.delivery.state import LaneState, unfinished
-from quivermq.disk import SystemDisk
+from quivermq.disk import Disk, SystemDisk
 from quivermq.errors import (
     DirectoryLocked,
     InvalidSettings,
@@ -60,9 +60,12 @@ if TYPE_CHECKING:
 class DirectoryReader(QueueReader):
     """The topics of a data directory."""
 
+    # Whether its files are mapped, so that of their pages only those are read that are looked at.
+    _can_map = True
+
     def __init__(self, path: str) -> None:
         self.path = local_path(path)
-        self.disk = SystemDisk()
+        self.disk: Disk = SystemDisk()
         # By lane and by the topic's identity: files of a topic that was made again are others.
         self._followers: dict[tuple[Lane, int], LogFollower] = {}
 
@@ -102,11 +105,16 @@ class DirectoryReader(QueueReader):
         return self.path
 
     def origins(self) -> dict[str, str | None]:
+        self._look()
         check_exists(self.disk, self.path)
         names = self.disk.names(self.path / "topics")
-        return {name: self.origin(name) for name in names if self._is_topic(name)}
+        return {name: self._origin(name) for name in names if self._is_topic(name)}
 
     def origin(self, topic: str) -> str | None:
+        self._look()
+        return self._origin(topic)
+
+    def _origin(self, topic: str) -> str | None:
         try:
             stored = self._find(topic)
         except (StorageFailed, InvalidSettings):
@@ -126,6 +134,9 @@ class DirectoryReader(QueueReader):
 
     def lanes(self, topic: str) -> dict[Lane, LaneBounds]:
         return self._lanes(topic, self._stored(topic))
+
+    def _look(self) -> None:
+        """Called before anything is asked. What a directory has is always what it has now."""
 
     def _lanes(self, topic: str, stored: StoredTopic) -> dict[Lane, LaneBounds]:
         found: dict[Lane, LaneBounds] = {}
@@ -154,7 +165,7 @@ class DirectoryReader(QueueReader):
         if start >= end:
             return
         follower, reached = self._follower(lane), start
-        for frame in follower.frames(start, mapped=True):
+        for frame in follower.frames(start, mapped=self._can_map):
             reached = frame.header.end_offset
             yield frame
             if reached >= end:
@@ -232,6 +243,7 @@ class DirectoryReader(QueueReader):
         return report
 
     def groups(self, topic: str) -> list[str]:
+        self._look()
         root = self.path / "groups"
         return [name for name in self.disk.names(root) if self.disk.is_directory(root / name / topic)]
 
@@ -262,7 +274,8 @@ class DirectoryReader(QueueReader):
             segments = self.follower(lane).segments if bounds.end else ()
             for segment in segments:
                 try:
-                    found, frames = contents(segment), count_frames(segment)
+                    found = contents(segment)
+                    frames = count_frames(segment) if self._can_map else None
                 except FileNotFoundError:
                     continue  # Retention was faster.
                 yield SegmentRow(
@@ -322,6 +335,7 @@ class DirectoryReader(QueueReader):
 
     def follower(self, lane: Lane) -> LogFollower:
         """The log of a lane, up to date, for whoever needs to know its segments."""
+        self._look()
         follower = self._follower(lane)
         follower.refresh()
         return follower
@@ -345,10 +359,11 @@ class DirectoryReader(QueueReader):
 
     def _stored(self, topic: str) -> StoredTopic:
         check_topic_name(topic)
+        self._look()
         check_exists(self.disk, self.path)
         stored = self._find(topic)
         if stored is None:
-            raise TopicNotFound(f"there is no topic {topic} in {self.path}")
+            raise TopicNotFound(f"there is no topic {topic} in {self}")
         return stored
 
     def _is_topic(self, name: str) -> bool:

@@ -1,7 +1,8 @@
 """What whoever reads a queue in bulk can ask, and what is answered.
 
-Two classes answer: `DirectoryReader` and `BrokerReader`. Only `reader_of` decides which of them is meant,
-and nobody asks a reader: where queues differ in what can be done with them, a method says so.
+Three classes answer: `DirectoryReader`, `BucketReader` and `BrokerReader`. Only `reader_of` decides which
+of them is meant, and nobody asks a reader: where queues differ in what can be done with them, a method says
+so.
 """
 
 import hashlib
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from urllib.parse import unquote, urlsplit
 
-from quivermq.disk import Disk
+from quivermq.disk import Disk, SystemDisk
 from quivermq.errors import InvalidRequest
 from quivermq.frame import Frame
 from quivermq.log import Report
@@ -21,7 +22,7 @@ from quivermq.model.lanes import Lane
 from quivermq.model.messages import StoredMessage
 from quivermq.model.operations import LaneBounds, TopicExtent
 from quivermq.model.topic_settings import TopicSettings
-from quivermq.settings import ClientSettings
+from quivermq.settings import ClientSettings, is_bucket
 from quivermq.topic.offsets import OffsetSet
 
 if TYPE_CHECKING:
@@ -331,26 +332,49 @@ def reader_of(
     key: str | None = None,
     *,
     settings: ClientSettings | None = None,
+    endpoint: str | None = None,
+    region: str | None = None,
 ) -> QueueReader:
     """The reader of the queue that a user means. Raises InvalidRequest unless it is exactly one.
 
-    The settings are for a broker; without them, they are those of the environment.
+    A path may be the URL of a bucket, which an endpoint and a region are for; the settings are for a
+    broker. What is not given is as the environment says.
     """
     if path is not None and server is not None:
-        raise InvalidRequest("give `path` for a data directory or `server` for a broker, not both")
+        raise InvalidRequest(
+            "give `path` for a data directory or a bucket, or `server` for a broker, not both"
+        )
+    is_told_how = endpoint is not None or region is not None
+    if is_told_how and not is_bucket(path):
+        raise InvalidRequest(
+            "`endpoint` and `region` are for a bucket: leave them out, or give its URL as `path`"
+        )
     if server is not None:
         from quivermq.reading.broker import BrokerReader
 
         return BrokerReader(server, key, settings)
     if path is None:
         raise InvalidRequest(
-            "say where the queue is: the option `path` for a data directory, or `server` for a broker"
+            "say where the queue is: the option `path` for a data directory or the URL of a bucket, or"
+            " `server` for a broker"
         )
     if key is not None:
         raise InvalidRequest("a key is for a broker: leave the option `key` out for a data directory")
+    if isinstance(path, str) and is_bucket(path) and not _is_data_directory(path):
+        from quivermq.reading.bucket import BucketReader
+
+        return BucketReader.at(path, endpoint, region)
     from quivermq.reading.directory import DirectoryReader
 
     return DirectoryReader(os.fspath(path))
+
+
+def _is_data_directory(url: str) -> bool:
+    """Whether a `file:` URL is that of a directory with a queue in it, as other tools may give it."""
+    if not url.lower().startswith("file:"):
+        return False
+    disk, path = SystemDisk(), local_path(url)
+    return any(disk.exists(path / name) for name in ("LOCK", "topics"))
 
 
 def local_path(path: str) -> Path:

@@ -126,9 +126,12 @@ class BucketStore:
             return None
 
     def names(self, prefix: str) -> list[str]:
-        def listed() -> list[str]:
+        return list(self.sizes(prefix))
+
+    def sizes(self, prefix: str) -> dict[str, int]:
+        def listed() -> dict[str, int]:
             pages = self._obstore.list(self._store, prefix=prefix)
-            return sorted(each["path"] for page in pages for each in page)
+            return dict(sorted((each["path"], each["size"]) for page in pages for each in page))
 
         return self._asked(prefix, listed)
 

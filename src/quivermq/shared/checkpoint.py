@@ -120,13 +120,14 @@ def decode_checkpoint(name: str, data: bytes) -> Checkpoint:
     if len(data) < _HEADER.size or data[:4] != MAGIC:
         raise damaged(name, "it does not begin as a checkpoint does")
     _, crc, version, document_bytes = _HEADER.unpack_from(data)
+    # First, because every release has it there: a rotten version is no later one.
+    if crc32c(memoryview(data)[_CRC_END:]) != crc:
+        raise damaged(name, "its checksum does not fit")
     if version != VERSION:
         raise UnsupportedChunk(
             f"{name} has version {version}; this release reads version {VERSION}:"
             " use the release that wrote it"
         )
-    if crc32c(memoryview(data)[_CRC_END:]) != crc:
-        raise damaged(name, "its checksum does not fit")
     end = _HEADER.size + document_bytes
     try:
         return _decode_document(name, json.loads(data[_HEADER.size : end]), memoryview(data)[end:])

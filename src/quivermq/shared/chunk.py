@@ -150,13 +150,14 @@ def decode_chunk(name: str, data: bytes) -> Chunk:
         raise damaged(name, "it does not begin as a chunk does")
     fields = _HEADER.unpack_from(data)
     _, crc, version, flags, path_count, number, epoch, count, _, chain = fields
+    # First, because every release has it there: a rotten version is no later one.
+    if crc32c(memoryview(data)[_CRC_END:]) != crc:
+        raise damaged(name, "its checksum does not fit")
     if version != VERSION or flags & _FLAGS_UNKNOWN:
         raise UnsupportedChunk(
             f"{name} has version {version} and flags {flags:#x}; this release reads version {VERSION}:"
             " use the release that wrote it"
         )
-    if crc32c(memoryview(data)[_CRC_END:]) != crc:
-        raise damaged(name, "its checksum does not fit")
     paths, position = _decode_paths(name, data, path_count)
     mutations = _decode_mutations(name, data, position, paths, count)
     return Chunk(ChunkHead(number, epoch, chain, bool(flags & _FLAG_CLAIM)), mutations)

@@ -15,6 +15,17 @@ class StoredCheckpoint(NamedTuple):
 
     number: int
     data: bytes
+    name: str
+    """The object that it is."""
+
+
+class ListedChunk(NamedTuple):
+    """A chunk as it is listed, whatever is in its object."""
+
+    number: int
+    name: str
+    chain: bytes | None = None
+    """What `chain_of` makes of it, where the list says so."""
 
 
 class ChunkSource(Protocol):
@@ -44,6 +55,14 @@ class ChunkSource(Protocol):
 
     def get_file_range(self, name: str, start: int, length: int) -> bytes:
         """So many bytes of it from a position on. Raises DamagedChunk when they are not all there."""
+        ...
+
+    def listed(self) -> list[ListedChunk]:
+        """All chunks that there are by their numbers, also when some are missing, and kept claims."""
+        ...
+
+    def sizes(self) -> dict[str, int]:
+        """All objects of the disk, also those that nothing names, each with its bytes."""
         ...
 
     def close(self) -> None:

@@ -8,6 +8,7 @@ A claim is void when a checkpoint covers it: then its name was free only because
 """
 
 from collections.abc import Collection, Iterable, Iterator
+from os import urandom
 
 from quivermq.errors import DamagedChunk, NotOwner, StoreUnreachable
 from quivermq.shared.checkpoint import CHECKPOINT_BYTES_MAX, decode_checkpoint
@@ -19,10 +20,19 @@ from quivermq.shared.chunk import (
     damaged,
     encode_chunk,
 )
-from quivermq.shared.chunks import StoredCheckpoint
+from quivermq.shared.chunks import ListedChunk, StoredCheckpoint
 from quivermq.shared.counting import CountingStore, RequestKind, Requests
 from quivermq.shared.fetching import fetched
-from quivermq.shared.naming import CHECKPOINT, CHUNK, FILE, first_number, numbered, unique
+from quivermq.shared.naming import (
+    CHECKPOINT,
+    CHUNK,
+    FILE,
+    NUMBERED,
+    QUARANTINE,
+    first_number,
+    numbered,
+    unique,
+)
 from quivermq.shared.objects import ObjectStore, needed, needed_range
 
 # So often may others claim, trim or checkpoint while somebody looks for the end.
@@ -66,6 +76,21 @@ class ConditionalChunks:
             return None
         number, chain = end
         return number, encode_chunk(ChunkHead(number, number + 1, chain, is_claim=True), ())
+
+    def seize(self) -> tuple[int, bytes]:
+        """Become the owner of what cannot be read: claim the number behind all that there are.
+
+        Returns the number of the claim, and the chain behind it.
+        """
+        for _ in range(_LOOKS_MAX):
+            number = max([self.checkpoint_number(), *(each.number + 1 for each in self.listed())])
+            last = self._store.get(numbered(number - 1), CHUNK_BYTES_MAX) if number else None
+            chain = CHAIN_START if last is None else chain_of(last)
+            claim = encode_chunk(ChunkHead(number, number + 1, chain, is_claim=True), ())
+            if self._is_decided_for(number, claim):
+                self._epoch = number + 1
+                return number, chain_of(claim)
+        raise StoreUnreachable("its owner writes all the time: stop it first")
 
     def append(self, number: int, chunk: bytes) -> None:
         if not self._is_decided_for(number, chunk):
@@ -133,7 +158,7 @@ class ConditionalChunks:
             # It is not there any more when a later one has come meanwhile.
             data = self._store.get(names[-1], CHECKPOINT_BYTES_MAX)
             if data is not None:
-                return StoredCheckpoint(first_number(names[-1]), data)
+                return StoredCheckpoint(first_number(names[-1]), data, names[-1])
         raise damaged(names[-1], "it is listed, and not there")
 
     def put_checkpoint(self, number: int, data: bytes) -> None:
@@ -155,6 +180,32 @@ class ConditionalChunks:
 
     def get_file_range(self, name: str, start: int, length: int) -> bytes:
         return needed_range(self._store, name, start, length)
+
+    def checkpoint_names(self) -> list[str]:
+        """The objects of all checkpoints that there are, the latest first."""
+        return self._store.names(CHECKPOINT)[::-1]
+
+    def set_aside(self, name: str) -> str | None:
+        """Copy an object to where nothing is ever taken away; its name there, None when it is gone."""
+        data = self._store.get(name, CHECKPOINT_BYTES_MAX)
+        if data is None:
+            return None
+        aside = f"{QUARANTINE}{urandom(8).hex()}/{name}"
+        self._store.put(aside, data)
+        return aside
+
+    def replace(self, number: int, chunk: bytes) -> None:
+        """Put a chunk in the place of one that cannot be read, or of none: its name stays taken."""
+        self._store.put(numbered(number), chunk)
+
+    def listed(self) -> list[ListedChunk]:
+        # Others in that place, if there are any, are nobody's.
+        return [
+            ListedChunk(int(n[1]), n[0]) for n in map(NUMBERED.fullmatch, self._store.names(CHUNK)) if n
+        ]
+
+    def sizes(self) -> dict[str, int]:
+        return self._store.sizes("")
 
     def left_files(self) -> list[str]:
         return [name for name in self._store.names(FILE) if first_number(name) <= self._epoch]

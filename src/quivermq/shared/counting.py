@@ -62,6 +62,13 @@ class CountingStore:
             count=lambda names: 1 + len(names) // _NAMES_PER_REQUEST,
         )
 
+    def sizes(self, prefix: str) -> dict[str, int]:
+        return self._counted(
+            "list",
+            lambda: self._store.sizes(prefix),
+            count=lambda sizes: 1 + len(sizes) // _NAMES_PER_REQUEST,
+        )
+
     def remove(self, names: Iterable[str]) -> None:
         names = list(names)
         if names:

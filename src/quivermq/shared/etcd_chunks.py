@@ -18,7 +18,7 @@ from quivermq.clock import Clock, SystemClock
 from quivermq.errors import NotOwner, StoreUnreachable
 from quivermq.shared.checkpoint import CHECKPOINT_BYTES_MAX
 from quivermq.shared.chunk import CHUNK_BYTES_MAX, chain_of, damaged
-from quivermq.shared.chunks import StoredCheckpoint
+from quivermq.shared.chunks import ListedChunk, StoredCheckpoint
 from quivermq.shared.counting import CountingStore, RequestKind, Requests
 from quivermq.shared.etcd import EtcdClient, EtcdKey, changed_at, created_at, delete_keys, put_key
 from quivermq.shared.fetching import fetched
@@ -184,7 +184,8 @@ class EtcdChunks:
         if not found:
             return None
         value = json.loads(found[0].value)
-        return StoredCheckpoint(value["number"], needed(self._store, value["object"], CHECKPOINT_BYTES_MAX))
+        name = value["object"]
+        return StoredCheckpoint(value["number"], needed(self._store, name, CHECKPOINT_BYTES_MAX), name)
 
     def checkpoint_number(self) -> int:
         found = self._etcd.range(self._checkpoint_key)
@@ -241,6 +242,14 @@ class EtcdChunks:
 
     def get_file_range(self, name: str, start: int, length: int) -> bytes:
         return needed_range(self._store, name, start, length)
+
+    def listed(self) -> list[ListedChunk]:
+        keys = self._etcd.range(self._chunk_key(0), f"{self._prefix}/chunks0")
+        values = ((int(key.key.rpartition("/")[2]), json.loads(key.value)) for key in keys)
+        return [ListedChunk(n, value["object"], bytes.fromhex(value["chain"])) for n, value in values]
+
+    def sizes(self) -> dict[str, int]:
+        return self._store.sizes("")
 
     def left_files(self) -> list[str]:
         # Once a checkpoint of this epoch covers all that came before, chunks and checkpoints are as old.

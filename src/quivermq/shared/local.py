@@ -5,10 +5,10 @@ One process at a time may put; whoever only reads needs nothing.
 """
 
 from collections.abc import Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
-from quivermq.disk import Disk, Lock, SystemDisk, read_file, replace_file
+from quivermq.disk import Disk, Lock, SystemDisk, file_size, read_file, replace_file
 from quivermq.errors import StorageFailed
 from quivermq.shared.chunk import damaged
 
@@ -64,6 +64,14 @@ class DirectoryStore:
         below = f"{directory}/" if directory else ""
         found = self._below(self._root / directory, below)
         return sorted(name for name in found if name.startswith(prefix))
+
+    def sizes(self, prefix: str) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for name in self.names(prefix):
+            # What was taken away since has none.
+            with suppress(FileNotFoundError):
+                found[name] = file_size(self._disk, self._root / name)
+        return found
 
     def _below(self, directory: Path, prefix: str) -> Iterator[str]:
         for name in self._disk.names(directory):

@@ -104,6 +104,13 @@ class MemoryStore:
             "names", prefix, lambda: sorted(name for name in self.objects if name.startswith(prefix))
         )
 
+    def sizes(self, prefix: str) -> dict[str, int]:
+        return self.step(
+            "sizes",
+            prefix,
+            lambda: {n: len(self.objects[n]) for n in sorted(self.objects) if n.startswith(prefix)},
+        )
+
     def remove(self, names: Iterable[str]) -> None:
         for name in names:
             self.step("remove", name, lambda name=name: self.objects.pop(name, None))  # type: ignore[misc]

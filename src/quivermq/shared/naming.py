@@ -4,8 +4,10 @@ chunk/<number>                          where a conditional put decides
 chunk/<epoch>-<random>                  where etcd does
 checkpoint/<number>-<epoch>-<random>
 file/<epoch>-<random>
+quarantine/<random>/<name>              what a repair has set aside
 """
 
+import re
 from os import urandom
 
 from quivermq.shared.chunk import damaged
@@ -13,6 +15,10 @@ from quivermq.shared.chunk import damaged
 CHUNK = "chunk/"
 CHECKPOINT = "checkpoint/"
 FILE = "file/"
+# What a repair has set aside, under the names that it had.
+QUARANTINE = "quarantine/"
+# The chunk of a number, where the name decides.
+NUMBERED = re.compile(r"chunk/([0-9]{20})")
 
 
 def numbered(number: int) -> str:

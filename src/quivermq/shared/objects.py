@@ -39,6 +39,10 @@ class ObjectStore(Protocol):
         """The sorted names of all objects that begin so."""
         ...
 
+    def sizes(self, prefix: str) -> dict[str, int]:
+        """The same names, each with how many bytes the object has."""
+        ...
+
     def remove(self, names: Iterable[str]) -> None:
         """Take objects away. One that is not there is no error."""
         ...

@@ -22,7 +22,7 @@ from quivermq.shared.chunk import damaged
 from quivermq.shared.chunks import ChunkSource
 from quivermq.shared.limits import SharedLimits
 from quivermq.shared.patience import patiently
-from quivermq.shared.stored_files import Stored, StoredContent, StoredRebuilding
+from quivermq.shared.stored_files import Stored, StoredContent, StoredFiles, StoredRebuilding
 
 # So often may the owner trim what is just being read.
 _LOOKS_MAX = 100
@@ -50,9 +50,12 @@ class StoredDisk:
         limits: SharedLimits | None = None,
         clock: Clock | None = None,
         held_bytes_max: int = _HELD_BYTES_MAX,
+        name: str = "",
     ) -> None:
         self.root = root
-        self._chunks = chunks
+        self.name = name or str(root)
+        """What errors call it."""
+        self.chunks = chunks
         self._limits = limits or SharedLimits()
         self._clock = clock or SystemClock()
         self._blocks = Blocks(chunks, self._limits, self._clock)
@@ -93,7 +96,7 @@ class StoredDisk:
     def _reload(self, end: int | None = None) -> None:
         """See what the latest checkpoint and the chunks behind it make, up to `end` if that is given."""
         for _ in range(_LOOKS_MAX):
-            stored = self._chunks.checkpoint()
+            stored = self.chunks.checkpoint()
             seen, self._held_bytes = StoredRebuilding(self.root), 0
             if stored is not None:
                 seen.load(decode_checkpoint(f"checkpoint {stored.number}", stored.data), ())
@@ -101,15 +104,15 @@ class StoredDisk:
             try:
                 self._follow(seen, end)
             except DamagedChunk:
-                if self._chunks.checkpoint_number() > base:
+                if self.chunks.checkpoint_number() > base:
                     continue
                 self._see(seen, base)
                 raise
             if not seen.number:
-                raise NotFound(f"there is no queue in {self.root}")
+                raise NotFound(f"there is no queue in {self.name}")
             self._see(seen, base)
             return
-        raise StoreUnreachable(f"{self.root} is trimmed faster than it can be read: try again")
+        raise StoreUnreachable(f"{self.name} is trimmed faster than it can be read: try again")
 
     def _see(self, seen: StoredRebuilding, base: int) -> None:
         # Never less than before, as long as that was whole.
@@ -118,7 +121,7 @@ class StoredDisk:
                 self._seen, self._base = seen, base
 
     def _follow(self, seen: StoredRebuilding, end: int | None = None) -> None:
-        for number, data in self._chunks.read(seen.number):
+        for number, data in self.chunks.read(seen.number):
             if number == end:
                 return
             with self._lock:
@@ -132,15 +135,21 @@ class StoredDisk:
             self._held_bytes += len(data)
 
     def _has_newer_checkpoint(self) -> bool:
-        return self._chunks.checkpoint_number() > (self._base or 0)
+        return self.chunks.checkpoint_number() > (self._base or 0)
 
     # Reading.
+
+    @property
+    def _files(self) -> StoredFiles:
+        """What can be seen. The first look is made here, if nobody has asked for it."""
+        if self._base is None:
+            self.refresh()
+        return self._seen.files
 
     def open(self, path: Path, *, writable: bool = False) -> "StoredDiskFile":
         if writable:
             self.refuse(path)
-        with self._lock:
-            content = self._seen.files.contents.get(path)
+        content = self._files.contents.get(path)
         if content is not None:
             return StoredDiskFile(self, path, content)
         if self.is_directory(path):
@@ -148,14 +157,15 @@ class StoredDisk:
         raise FileNotFoundError(path)
 
     def names(self, directory: Path) -> list[str]:
+        files = self._files
         with self._lock:
-            return sorted(self._seen.files.names.get(directory, ()))
+            return sorted(files.names.get(directory, ()))
 
     def is_directory(self, path: Path) -> bool:
-        return path in self._seen.files.names
+        return path in self._files.names
 
     def exists(self, path: Path) -> bool:
-        return self.is_directory(path) or path in self._seen.files.contents
+        return self.is_directory(path) or path in self._files.contents
 
     def free_bytes(self, path: Path) -> int:  # noqa: ARG002 - There is one store for all.
         return _FREE_BYTES
@@ -216,7 +226,7 @@ class StoredDisk:
 
     def close(self) -> None:
         """Let go of the store."""
-        self._chunks.close()
+        self.chunks.close()
 
 
 class StoredDiskFile:

@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from quivermq.errors import InvalidRequest
 from quivermq.reading.reader import MessageReader, QueueReader, reader_of
 
-_PLACE = ("path", "data", "server", "key", "archive")
+_PLACE = ("path", "data", "server", "key", "endpoint", "region", "archive")
 # Those about ranges of messages.
 RANGE_NAMES = (
     "assign",
@@ -167,7 +167,13 @@ class SourceOptions:
             raise InvalidRequest("`data` is another name for `path`: give one of the two")
         if path is None and data is None and server is None:
             raise InvalidRequest(_NOWHERE)
-        return reader_of(path or data, server, self.text("key"))
+        return reader_of(
+            path or data,
+            server,
+            self.text("key"),
+            endpoint=self.text("endpoint"),
+            region=self.text("region"),
+        )
 
     def message_reader(self) -> MessageReader:
         """The same with its archive, for whoever reads messages. Raises NotFound where that is missing."""

@@ -12,7 +12,7 @@ from support.threads import wait_until
 import quivermq
 from quivermq.disk import SystemDisk
 from quivermq.engine import engine_of, is_queue, open_at
-from quivermq.engine.bucket import BucketEngine, store_limits
+from quivermq.engine.bucket import BucketEngine
 from quivermq.errors import (
     Closing,
     DirectoryLocked,
@@ -26,6 +26,7 @@ from quivermq.errors import (
 )
 from quivermq.settings import BucketSettings
 from quivermq.shared import SharedLimits
+from quivermq.shared.beside import store_limits
 from quivermq.shared.bucket import BucketStore
 
 

@@ -79,11 +79,11 @@ class FakeObstore:
             raise GenericError(f"Invalid range: StartTooLarge {{ requested: {start} }}")
         return memoryview(store[name])[start : start + length]
 
-    def list(self, store: dict[str, bytes], prefix: str) -> Iterator[list[dict[str, str]]]:
+    def list(self, store: dict[str, bytes], prefix: str) -> Iterator[list[dict[str, Any]]]:
         self._fail()
         for name in sorted(store, reverse=True):
             if name.startswith(prefix):
-                yield [{"path": name}]
+                yield [{"path": name, "size": len(store[name])}]
 
     def delete(self, store: dict[str, bytes], names: builtins.list[str]) -> None:
         self._fail()

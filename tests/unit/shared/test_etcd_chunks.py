@@ -11,10 +11,12 @@ from support.shared import CACHE, LIMITS, TINY, files_of, settle, write
 
 from quivermq.errors import DamagedChunk, NotFound, NotOwner, QuiverError, StoreUnreachable
 from quivermq.shared import SharedDisk, SharedLimits, open_shared
+from quivermq.shared.chunk import ChunkHead, encode_chunk
 from quivermq.shared.etcd import EtcdClient
 from quivermq.shared.etcd_chunks import EtcdChunks
 from quivermq.shared.memory import MemoryStore, StoreFault
 from quivermq.shared.stored_disk import StoredDisk
+from quivermq.shared.survey import survey
 
 PREFIX = "/quiver/test/shards/0"
 
@@ -43,6 +45,13 @@ class Cluster:
 
     def names(self, kind: str) -> list[str]:
         return self.store.names(kind)
+
+
+def latest(chunks: EtcdChunks) -> tuple[int, bytes]:
+    """The latest checkpoint, whatever its object is called."""
+    stored = chunks.checkpoint()
+    assert stored is not None
+    return stored.number, stored.data
 
 
 @pytest.fixture
@@ -124,7 +133,7 @@ def test_a_transaction_without_an_answer_is_asked_for(cluster: Cluster, fault: G
         act()
     chunks.append(1, b"1")
     assert list(chunks.read(1)) == [(1, b"1")]
-    assert chunks.checkpoint() == (1, b"c")
+    assert latest(chunks) == (1, b"c")
     assert chunks.epoch == epoch
     chunks.trim(1, ())
     # Whatever was put and did not count is gone as well.
@@ -141,10 +150,10 @@ def test_a_checkpoint_of_the_same_number_replaces_the_one_before(cluster: Cluste
     with pytest.raises(StoreUnreachable):
         chunks.put_checkpoint(1, b"second")
     chunks.put_checkpoint(1, b"third")
-    assert chunks.checkpoint() == (1, b"third")
+    assert latest(chunks) == (1, b"third")
     chunks.trim(1, ())
     assert len(cluster.names("checkpoint/")) == 1
-    assert chunks.checkpoint() == (1, b"third")
+    assert latest(chunks) == (1, b"third")
 
 
 def test_a_lost_answer_counts_also_for_who_lost_the_lease_since(cluster: Cluster) -> None:
@@ -279,3 +288,24 @@ def test_a_disk_is_read_beside_its_owner(cluster: Cluster) -> None:
     late.close()
     write(disk, "last", b"x")
     disk.close()
+
+
+def test_what_etcd_says_of_a_chunk_is_compared(cluster: Cluster) -> None:
+    disk = cluster.disk()
+    for number in range(3):
+        write(disk, f"a{number}", b"%d" % number)
+        disk.sync_directory(disk.root)
+    cluster.store.put("chunk/00000000000000000001-left", b"by a crash")
+    chunks = cluster.chunks("nobody")
+    assert [(each.kind, str(each.path), each.end) for each in survey(chunks)] == [
+        ("orphan", "chunk/00000000000000000001-left", 10)
+    ]
+    last = chunks.listed()[-1]
+    cluster.store.objects[last.name] = encode_chunk(ChunkHead(last.number, 1, bytes(32)), ())
+    (damage, _) = survey(chunks)
+    assert (damage.kind, str(damage.path), damage.reason) == (
+        "damage",
+        last.name,
+        "it is not what was committed",
+    )
+    disk.abandon()

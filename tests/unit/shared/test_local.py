@@ -25,6 +25,7 @@ def test_objects_come_back_as_they_were_put(tmp_path: Path) -> None:
     assert store.names("file/") == ["file/1", "file/2"]
     assert store.names("file/2") == ["file/2"]
     assert store.names("") == ["file/1", "file/2", "set"]
+    assert store.sizes("file/") == {name: len(store.get(name, 100) or b"") for name in store.names("file/")}
     with pytest.raises(DamagedChunk, match="file/1"):
         store.get("file/1", 2)
     store.remove(["file/1", "file/9"])

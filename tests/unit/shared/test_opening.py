@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from crc32c import crc32c
 from support.faulty_disk import FaultyDisk
 from support.manual_clock import ManualClock
 from support.manual_scheduler import ManualScheduler
@@ -111,7 +112,8 @@ def test_damage_is_named_and_nothing_is_opened(kind: str) -> None:
     store.objects[name] = whole[:-1] + bytes([whole[-1] ^ 1])
     with pytest.raises(DamagedChunk, match=kind[:-1]):
         open_disk(store.beside(), disk=cache)
-    store.objects[name] = whole[:8] + b"\x07" + whole[9:]
+    later = b"\x07" + whole[9:]
+    store.objects[name] = whole[:4] + crc32c(later).to_bytes(4, "little") + later
     with pytest.raises(UnsupportedChunk, match="version 7"):
         open_disk(store.beside(), disk=cache)
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from crc32c import crc32c
 from support.shared import IMPATIENT, LIMITS, at_each, files_of, open_disk, opened, write
 
 from quivermq.disk import Disk, remove_tree, replace_file
@@ -306,9 +307,9 @@ def test_a_chunk_that_does_not_fit_is_not_seen_in_part(store: MemoryStore) -> No
 
 
 def test_a_later_release_is_named(store: MemoryStore, disk: SharedDisk) -> None:
-    data = bytearray(store.objects[numbered(0)])
-    data[8] = 9
-    store.objects[numbered(0)] = bytes(data)
+    body = bytearray(store.objects[numbered(0)][8:])
+    body[0] = 9
+    store.objects[numbered(0)] = b"QVC1" + crc32c(body).to_bytes(4, "little") + body
     with pytest.raises(UnsupportedChunk):
         beside(store).refresh()
 

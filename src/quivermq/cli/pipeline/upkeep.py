@@ -15,7 +15,9 @@ from quivermq.cli.options import DataOption, DryRunOption, MasterOption, ServerO
 from quivermq.cli.output import CommandResult, TextTable, counted, offsets_text, size_text
 from quivermq.cli.pipeline.job import spark_job
 from quivermq.errors import Conflict, Corruption
+from quivermq.settings import place_of
 from quivermq.settings.setting import MIB
+from quivermq.shared.beside import stored_root
 
 if TYPE_CHECKING:
     from quivermq.spark.jobs.archive import ArchiveSummary
@@ -208,8 +210,16 @@ def _audit_parts(summary: "AuditSummary", data: str | None) -> Iterator[str | Te
         yield f"{counted(summary.late_frames, 'frame')} with messages older than earlier ones: allowed"
 
 
+def _root_of(data: str | None) -> str:
+    """What all files of a queue begin with; those of a bucket have paths that no machine has."""
+    if data is None:
+        return ""
+    place = place_of(data)
+    return f"{place.absolute() if isinstance(place, Path) else stored_root(place)}/"
+
+
 def _finding_row(finding: "AuditFinding", data: str | None) -> tuple[object, ...]:
-    root = "" if data is None else f"{Path(data).absolute()}/"
+    root = _root_of(data)
     return (
         finding.severity,
         finding.kind,

@@ -46,7 +46,7 @@ class Node:
 class Place:
     """A broker without sockets, which has no shard."""
 
-    def __init__(self, path: Path, *, may_forward: bool = True) -> None:
+    def __init__(self, path: Path, *, may_forward: bool = True, patience_s: float = 0) -> None:
         self.node = Node()
         self.app = ClusterApp(
             cast(ClusterNode, self.node),
@@ -55,6 +55,7 @@ class Place:
             clock=ManualClock(START_US),
             rate=None,
             may_forward=may_forward,
+            patience_s=patience_s,
         )
 
     def ask(self, method: str, path: str, body: bytes = b"", key: str = "") -> Response:
@@ -104,6 +105,24 @@ def test_a_shard_of_nobody_is_there_soon(place: Place, owner: Owner | None) -> N
         assert response.status == 503
         assert response.headers == {"Retry-After": "1"}
         assert json.loads(response.body)["error"]["retryable"]
+
+
+def test_a_call_at_the_root_waits_for_the_next_owner(tmp_path: Path) -> None:
+    place = Place(tmp_path, patience_s=60)
+    there = place.node.view
+    place.node.view = ClusterView(SHARDS, there.brokers)
+
+    async def asked() -> Response:
+        answer = place.app.answer(Request("POST", f"/v1/topics/{TOPIC}/messages", body=b"{}"))
+        assert isinstance(answer, Awaitable)
+        task: asyncio.Future[Response] = asyncio.ensure_future(answer)
+        await asyncio.sleep(0)
+        assert not task.done()
+        place.node.view = there
+        return await task
+
+    # It went to that one, which does not answer: not a word of nobody.
+    assert json.loads(asyncio.run(asked()).body)["error"]["code"] == "unreachable"
 
 
 def test_without_forwarding_clients_go_there_themselves(tmp_path: Path) -> None:
