@@ -298,7 +298,7 @@ class Engine:
             # Most processes never need it.
             from quivermq.backup import make_backup, open_set
 
-            with open_set(target, data=self.path) as backups:
+            with open_set(target, self.settings.bucket, data=self.path) as backups:
                 return make_backup(self.backup_source(), backups, progress=progress)
         finally:
             self._backing_up.release()
