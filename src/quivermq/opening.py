@@ -14,7 +14,7 @@ from quivermq.log.flusher import Scheduler
 from quivermq.model.backups import Restored
 from quivermq.model.checks import Moment, Period
 from quivermq.queue.connection import Connection
-from quivermq.settings import ClientSettings, Settings
+from quivermq.settings import ClientSettings, Settings, as_settings
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -83,6 +83,7 @@ def restore(
     *,
     at: Moment | None = None,
     progress: Callable[[int, int], None] | None = None,
+    settings: Settings | Mapping[str, Any] | None = None,
 ) -> Restored:
     """Make the queue that the backups in `source` are of, in an empty directory or an empty bucket.
 
@@ -90,9 +91,10 @@ def restore(
     unix seconds as a float, or a datetime. Every byte is checked before it counts, and what is wrong in the
     queue itself is in the report. After an error the target is as it was before. Raises NotFound when there
     is no such backup, Conflict when the target is not empty, DamagedChunk when something of the backup is
-    missing or damaged; and what the disk or the store raises.
+    missing or damaged; and what the disk or the store raises. Of `settings` only those of buckets count.
     """
     # Most processes never need it.
     from quivermq.backup import restoring
 
-    return restoring.restore(source, target, at=at, progress=progress)
+    bucket = as_settings(settings).bucket
+    return restoring.restore(source, target, at=at, progress=progress, settings=bucket)

@@ -18,13 +18,13 @@ from quivermq.backup.checking import check_backups
 from quivermq.backup.copying import BytesProgress
 from quivermq.backup.making import ONE_SHARD
 from quivermq.backup.sets import SET, BackupManifest, BackupSet
-from quivermq.backup.targets import check_target, is_url, open_set
+from quivermq.backup.targets import bucket_at, check_target, is_url, open_set
 from quivermq.disk import Disk, SystemDisk, remove_tree
 from quivermq.errors import Conflict, DamagedChunk, NotFound, QuiverError
 from quivermq.log.verify import verify
 from quivermq.model.backups import Restored
 from quivermq.model.checks import Moment, moment_us
-from quivermq.shared.bucket import BucketStore
+from quivermq.settings import BucketSettings
 from quivermq.shared.checkpoint import Checkpoint, Part, StoredFile, encode_checkpoint
 from quivermq.shared.chunk import CHUNK_BYTES_MAX, chain_of
 from quivermq.shared.conditional import ConditionalChunks
@@ -53,12 +53,13 @@ def restore(
     *,
     at: Moment | None = None,
     progress: BytesProgress | None = None,
+    settings: BucketSettings | None = None,
 ) -> Restored:
     """What `quivermq.restore` does."""
     source, target = os.fspath(source), os.fspath(target)
     check_target(target)
-    place: Path | ObjectStore = BucketStore(target) if is_url(target) else Path(target).absolute()
-    with open_set(source) as backups:
+    place: Path | ObjectStore = bucket_at(target, settings) if is_url(target) else Path(target).absolute()
+    with open_set(source, settings) as backups:
         return restore_from(backups, place, at=at, progress=progress)
 
 

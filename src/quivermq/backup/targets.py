@@ -8,6 +8,7 @@ from urllib.parse import unquote, urlsplit
 from quivermq.backup.sets import SET, BackupSet
 from quivermq.disk import Disk, SystemDisk, real_path
 from quivermq.errors import Conflict, InvalidRequest
+from quivermq.settings import BucketSettings
 from quivermq.shared.bucket import BucketStore
 from quivermq.shared.local import DirectoryStore
 from quivermq.shared.objects import ObjectStore
@@ -41,15 +42,29 @@ def directory_of(target: str) -> Path | None:
     return Path(unquote(parts.path))
 
 
+def bucket_at(url: str, settings: BucketSettings | None) -> BucketStore:
+    """A bucket, reached as the settings say."""
+    settings = settings or BucketSettings()
+    given = {"endpoint": settings.endpoint, "region": settings.region}
+    options = {name: value for name, value in given.items() if value is not None}
+    return BucketStore(url, options, timeout_s=settings.request_timeout_ms / 1000)
+
+
 @contextmanager
-def open_set(target: str, *, disk: Disk | None = None, data: Path | None = None) -> Iterator[BackupSet]:
+def open_set(
+    target: str,
+    settings: BucketSettings | None = None,
+    *,
+    disk: Disk | None = None,
+    data: Path | None = None,
+) -> Iterator[BackupSet]:
     """The backups in a target, which need not be there. `data` is the directory of the queue, if any.
 
     Raises InvalidRequest, Conflict for a directory with something else in it, and as an `ObjectStore`.
     """
     directory = directory_of(target)
     if directory is None:
-        store: ObjectStore = BucketStore(target)
+        store: ObjectStore = bucket_at(target, settings)
     else:
         disk = disk or SystemDisk()
         _check_directory(disk, directory, data)

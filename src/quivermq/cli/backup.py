@@ -11,7 +11,7 @@ from typer.core import TyperGroup
 
 from quivermq.backup import check_backups, open_set
 from quivermq.cli.command import answering
-from quivermq.cli.connecting import open_queue
+from quivermq.cli.connecting import loaded_here, open_queue
 from quivermq.cli.durations import moment_text, parse_moment, parse_seconds
 from quivermq.cli.options import DataOption, ServerOption
 from quivermq.cli.output import CommandResult, TextTable, counted, say, size_text
@@ -104,7 +104,7 @@ def _made(target: str, data: str | None, server: str | None, keep: int | None) -
 
 
 def _pruned(target: str, keep: int) -> list[Backup]:
-    with open_set(target) as backups:
+    with open_set(target, loaded_here().settings.bucket) as backups:
         return backups.prune(keep)
 
 
@@ -112,7 +112,7 @@ def _pruned(target: str, keep: int) -> list[Backup]:
 @answering
 def list_backups(target: TargetArgument) -> CommandResult:
     """List the backups of a target, the oldest first."""
-    with open_set(target) as backups:
+    with open_set(target, loaded_here().settings.bucket) as backups:
         listed = [_listed(number, entry) for number, entry in backups.entries()]
     rows = [
         (
@@ -144,7 +144,7 @@ def verify(
     ] = None,
 ) -> CommandResult:
     """Read all that backups name, and check it, without restoring any. Exits with 6 on damage."""
-    with open_set(target) as backups, progress_bytes("verifying") as show:
+    with open_set(target, loaded_here().settings.bucket) as backups, progress_bytes("verifying") as show:
         report = check_backups(backups, number, progress=show)
     whole = [each for each in report.backups if each not in report.damage]
     lines: list[str | TextTable] = []
@@ -170,7 +170,7 @@ def verify(
 @answering
 def prune(target: TargetArgument, keep: KeepOption) -> CommandResult:
     """Take away all but the latest backups, and what no backup needs. One may be made meanwhile."""
-    with open_set(target) as backups:
+    with open_set(target, loaded_here().settings.bucket) as backups:
         gone = backups.prune(keep)
     return CommandResult(
         {"pruned": [backup.number for backup in gone]}, f"took {counted(len(gone), 'backup')} away"
@@ -193,7 +193,8 @@ def restore_queue(
     Exits with 6 when the queue had damage when it was backed up: it is restored all the same.
     """
     with progress_bytes("restoring") as show:
-        restored = restore(source, target, at=None if at is None else parse_moment(at), progress=show)
+        moment = None if at is None else parse_moment(at)
+        restored = restore(source, target, at=moment, progress=show, settings=loaded_here().settings)
     report, backup = restored.report, restored.backup
     parts = (
         f"backup {backup.number} of {moment_text(backup.taken_us)}",

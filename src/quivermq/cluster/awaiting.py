@@ -37,6 +37,11 @@ class Awaiting:
             found, self._ready = self._ready, set()
         return found
 
+    def quiet(self) -> set[int]:
+        """The shards at which somebody waits, and nothing has come yet: to ask them is of no use."""
+        with self._lock:
+            return self._watched - self._ready
+
     def wait(self, shards: Collection[int], seconds: float) -> set[int]:
         """Wait for so many seconds at most, and return what is ready. May return early, with nothing."""
         woken = allocate_lock()

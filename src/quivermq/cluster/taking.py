@@ -70,7 +70,9 @@ class ShardTaking:
     ) -> list[Delivery]:
         """From several shards. One that nobody serves keeps nobody from what the others have."""
         end, pause_s = self._clock.monotonic() + wait_s, _PAUSE_S
-        found, failed = self._from_each(self._in_turn(place), count, lease, tokens, pop)
+        quiet = self._awaiting.quiet() if wait_s else set()
+        asked = [shard for shard in self._in_turn(place) if shard not in quiet]
+        found, failed = self._from_each(asked, count, lease, tokens, pop)
         while not found and (left := end - self._clock.monotonic()) > 0:
             self._check_open()
             ready = self._awaiting.wait(place, left)

@@ -1,5 +1,6 @@
 """Calls of several shards at the same time, and what to make of it when some of them fail."""
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -17,6 +18,10 @@ class Together:
     """The threads of one connection in which calls of several shards run."""
 
     def __init__(self) -> None:
+        self._begin()
+
+    def _begin(self) -> None:
+        self._process = os.getpid()
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="quiver-shards")
 
     def all(self, calls: Sequence[Callable[[], T]]) -> list[T]:
@@ -31,6 +36,9 @@ class Together:
         """What each of them returns, or its error. Other exceptions are raised."""
         if len(calls) == 1:
             return [_outcome(calls[0])]
+        if self._process != os.getpid():
+            # A fork has the parent's threads by name only.
+            self._begin()
         futures = [self._threads.submit(_outcome, call) for call in calls]
         return [future.result() for future in futures]
 

@@ -12,7 +12,15 @@ from quivermq.client.core.call import Answer, Broken, Call
 from quivermq.client.core.queue import QueueCalls
 from quivermq.client.core.retry import Retry, asked
 from quivermq.client.core.topics import TopicCalls
-from quivermq.errors import Closing, DiskFull, InvalidRequest, Overloaded, TopicNotFound, Unreachable
+from quivermq.errors import (
+    Closing,
+    DiskFull,
+    InvalidRequest,
+    NotOwner,
+    Overloaded,
+    TopicNotFound,
+    Unreachable,
+)
 
 SAFE = Call("GET", "/", is_repeatable=True)
 UNSAFE = Call("POST", "/")
@@ -24,6 +32,13 @@ def test_an_answer_is_an_answer() -> None:
     script = Script(answer({"a": 1}))
     assert script.run(asked(UNSAFE, Retry())).status == 200
     assert (len(script.calls), script.pauses) == (1, [])
+
+
+def test_a_shard_that_is_elsewhere_is_an_error_to_who_knows_one_broker_only() -> None:
+    script = Script(error("not_owner", 307))
+    with pytest.raises(NotOwner, match="so it is"):
+        script.run(asked(SAFE, Retry()))
+    assert len(script.calls) == 1
 
 
 def test_what_is_safe_is_repeated_when_nobody_knows() -> None:

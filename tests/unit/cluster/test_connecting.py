@@ -243,7 +243,10 @@ def test_a_consumer_reads_every_shard_and_goes_on_behind_a_failover(
 def test_two_consumers_share_the_partitions_of_each_shard(mq: quivermq.Connection) -> None:
     mq.create_topic("orders", partitions=6, spread=3)
     mq.queue("orders").put_many([Message(b"%d" % n, partition=n) for n in range(6)])
-    with mq.consumer("orders", "billing") as one, mq.consumer("orders", "billing") as two:
+    with (
+        mq.consumer("orders", "billing", heartbeat_ms=20) as one,
+        mq.consumer("orders", "billing", heartbeat_ms=20) as two,
+    ):
         while not (len(one.assignment) == len(two.assignment) == 3):
             one.poll(0.01)
             two.poll(0.01)

@@ -18,6 +18,8 @@ from quivermq.errors import (
 from quivermq.model.checks import check_number
 
 _RETRY_AFTER_S_MAX = 60.0
+# A broker of a cluster says where the shard is: for those who know the cluster by one broker, an error.
+_ELSEWHERE = 307
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,7 @@ def asked(
     for attempt in count():
         outcome: Outcome = yield call
         assert outcome is not None, "a call has an outcome"
-        if isinstance(outcome, Answer) and (outcome.status < 400 or outcome.status in call.takes):
+        if isinstance(outcome, Answer) and (outcome.status < _ELSEWHERE or outcome.status in call.takes):
             return outcome
         error = failure_of(outcome)
         if attempt >= retry.retries or not retry.may_repeat(call, outcome, error):

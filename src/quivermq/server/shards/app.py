@@ -8,11 +8,14 @@ from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
 from quivermq.clock import Clock
+from quivermq.cluster.alerts import ClusterEvidence, judge_cluster
 from quivermq.cluster.naming import ClusterKeys
 from quivermq.cluster.node import ClusterNode
 from quivermq.cluster.shard import OwnedShard
 from quivermq.cluster.view import ClusterView
+from quivermq.engine.watch import ChangeTracker
 from quivermq.errors import NotFound, QuiverError, StoreUnreachable, Unavailable
+from quivermq.model.stats import Alert
 from quivermq.server.access import ApiKey
 from quivermq.server.gate import Gate, RateLimit
 from quivermq.server.http import Request, Response, answered, error_response, json_response
@@ -39,6 +42,10 @@ logger = logging.getLogger(__name__)
 P = ParamSpec("P")
 T = TypeVar("T")
 
+_ELSEWHERE, _UNAVAILABLE = 307, 503
+# How long a call at the root waits for the next owner of its shard, and how often it looks.
+_PATIENCE_S = 10.0
+_LOOK_S = 0.05
 _NOBODY = "nobody has shard {} just now: it is on its way to another broker; retry"
 
 
@@ -54,6 +61,7 @@ class ClusterApp:
         clock: Clock,
         rate: RateLimit | None,
         may_forward: bool,
+        patience_s: float = _PATIENCE_S,
     ) -> None:
         self.node = node
         self.settings = settings
@@ -67,7 +75,10 @@ class ClusterApp:
         self._routes = RouteTable(ROUTES)
         self._of_shards = RouteTable(all_routes())
         self._may_forward = may_forward
+        self._patience_s = patience_s
         self.forwarder = Forwarder(settings.wait_ms_max / 1000)
+        # What was seen of the cluster before, for its alerts.
+        self._watch = ChangeTracker()
         self.count_connections: Callable[[], int] = lambda: 0
 
     @property
@@ -77,6 +88,18 @@ class ClusterApp:
     @property
     def keys(self) -> ClusterKeys:
         return self.node.keys
+
+    def alerts(self) -> list[Alert]:
+        """What is wrong with the cluster, as this broker sees it."""
+        node = self.node
+        evidence = ClusterEvidence(
+            now_us=self.clock.now_us(),
+            ownerless_s=node.ownerless_s(),
+            lease_left_s=node.lease_left_s,
+            troubles=node.figures.troubles.copy(),
+            candidates=len(self.view.candidates),
+        )
+        return judge_cluster(evidence, self._watch)
 
     # What whoever accepts connections asks of it.
 
@@ -179,10 +202,24 @@ class ClusterApp:
             return self._answer_below(found, request)
         if not request.is_admitted:
             self._check(found, request)
-        url = self._url_of(found.shard)
-        if url is None:
-            return error_response(Unavailable(_NOBODY.format(found.shard)))
-        return self._settled(request, self.forwarder.forward(url, path_there(found), request))
+        return self._settled(request, self._handed_on(found, request))
+
+    async def _handed_on(self, found: ShardPath, request: Request) -> Response:
+        """What the owner answers. While nobody owns the shard, or one after another, that is waited for."""
+        deadline = self.clock.monotonic() + self._patience_s
+        while True:
+            if self._served_fresh(found.shard) is not None:
+                answer = self._answer_below(found, request)
+                response = answer if isinstance(answer, Response) else answered(await answer)
+            elif (url := self._url_of(found.shard)) is not None:
+                response = await self.forwarder.forward(url, path_there(found), request)
+            else:
+                response = error_response(Unavailable(_NOBODY.format(found.shard)))
+            # Both say that nothing was done.
+            is_on_its_way = response.status == _ELSEWHERE or _is_unavailable(response)
+            if not is_on_its_way or self.clock.monotonic() >= deadline:
+                return response
+            await asyncio.sleep(_LOOK_S)
 
     def _check(self, found: ShardPath, request: Request) -> None:
         """Raise what the owner would, too, before anything is handed on to it: Denied, for one."""
@@ -259,6 +296,16 @@ class ClusterApp:
             "%s %s failed", request.method, request.path, exc_info=error, extra={"request_id": request.id}
         )
         return error_response(QuiverError("the broker failed: its log has the details of this request id"))
+
+
+def _is_unavailable(response: Response) -> bool:
+    if response.status != _UNAVAILABLE:
+        return False
+    try:
+        return bool(json.loads(response.body)["error"]["code"] == Unavailable.code)
+    except (ValueError, LookupError, TypeError):
+        # Not of a broker, but of something in between.
+        return False
 
 
 class ShardFailed(Exception):

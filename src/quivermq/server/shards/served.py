@@ -6,13 +6,16 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from quivermq.cluster.shard import OwnedShard
+from quivermq.errors import Unreachable
 from quivermq.server.app import App
-from quivermq.server.http import Later, Request, Response, answered
+from quivermq.server.http import Later, Request, Response, answered, error_response
 from quivermq.server.routing import Answer
 
 # What the engine says that found out that somebody else is the owner.
 _FENCED, _FENCED_CODE = 409, b"not_owner"
 _FAILED = 500
+_READING = ("GET", "HEAD")
+_LOST = "the broker lost the shard while it worked on this call: whether it was carried out, nobody knows"
 
 
 class ServedShard:
@@ -49,14 +52,20 @@ class ServedShard:
         return self._ended(request, response)
 
     def _ended(self, request: Request, response: Response) -> Response:
-        """What the client gets. Looked at again: this process may have stood still for long meanwhile."""
+        """What the client gets. Looked at again: this process may have stood still for long meanwhile.
+
+        A call that was begun may have been carried out, so a client is sent elsewhere only with what
+        changes nothing: it would take that for a call that was not.
+        """
         self._count_down()
         is_ours = self.shard.is_fresh and not (self._is_gone and response.status >= _FAILED)
         if is_ours and not (response.status == _FENCED and _is_fenced(response)):
             return response
         if response.unsent is not None:
             response.unsent()
-        return self._elsewhere(request)
+        return (
+            self._elsewhere(request) if request.method in _READING else error_response(Unreachable(_LOST))
+        )
 
     def _count_down(self) -> None:
         self._calls -= 1

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any, cast
@@ -33,20 +34,25 @@ class Node:
     keys = ClusterKeys("test")
     is_fresh = True
     is_leaving = False
+    lease_left_s = 4.5
     figures = HostingFigures()
 
     def __init__(self) -> None:
+        self.ownerless: dict[int, float] = {}
         self.view = ClusterView(
             SHARDS,
             {"a": BrokerInfo("a", "http://a:1", "1"), "b": OTHER},
             {shard: Owner("b", 7) for shard in range(SHARDS)},
         )
 
+    def ownerless_s(self) -> dict[int, float]:
+        return self.ownerless
+
 
 class Place:
     """A broker without sockets, which has no shard."""
 
-    def __init__(self, path: Path, *, may_forward: bool = True) -> None:
+    def __init__(self, path: Path, *, may_forward: bool = True, patience_s: float = 0) -> None:
         self.node = Node()
         self.app = ClusterApp(
             cast(ClusterNode, self.node),
@@ -55,6 +61,7 @@ class Place:
             clock=ManualClock(START_US),
             rate=None,
             may_forward=may_forward,
+            patience_s=patience_s,
         )
 
     def ask(self, method: str, path: str, body: bytes = b"", key: str = "") -> Response:
@@ -104,6 +111,24 @@ def test_a_shard_of_nobody_is_there_soon(place: Place, owner: Owner | None) -> N
         assert response.status == 503
         assert response.headers == {"Retry-After": "1"}
         assert json.loads(response.body)["error"]["retryable"]
+
+
+def test_a_call_at_the_root_waits_for_the_next_owner(tmp_path: Path) -> None:
+    place = Place(tmp_path, patience_s=60)
+    there = place.node.view
+    place.node.view = ClusterView(SHARDS, there.brokers)
+
+    async def asked() -> Response:
+        answer = place.app.answer(Request("POST", f"/v1/topics/{TOPIC}/messages", body=b"{}"))
+        assert isinstance(answer, Awaitable)
+        task: asyncio.Future[Response] = asyncio.ensure_future(answer)
+        await asyncio.sleep(0)
+        assert not task.done()
+        place.node.view = there
+        return await task
+
+    # It went to that one, which does not answer: not a word of nobody.
+    assert json.loads(asyncio.run(asked()).body)["error"]["code"] == "unreachable"
 
 
 def test_without_forwarding_clients_go_there_themselves(tmp_path: Path) -> None:
@@ -169,3 +194,18 @@ def test_metrics_tell_of_the_cluster(place: Place) -> None:
 )
 def test_what_is_not_there_is_said(place: Place, method: str, path: str, error: tuple[int, str]) -> None:
     assert place.error(method, path) == error
+
+
+def test_the_reference_has_every_metric_of_a_cluster(place: Place) -> None:
+    page = Path(__file__).parents[4] / "docs" / "reference" / "metrics.md"
+    text = place.ask("GET", "/metrics").body.decode()
+    shown = set(re.findall(r"^(quiver_cluster_\w+) ", text, re.MULTILINE))
+    assert shown == set(re.findall(r"`(quiver_cluster_\w+)`", page.read_text()))
+
+
+def test_alerts_are_told_with_the_map(place: Place) -> None:
+    assert json.loads(place.ask("GET", "/v1/cluster").body)["alerts"] == []
+    place.node.ownerless = {1: 75.0}
+    [alert] = json.loads(place.ask("GET", "/v1/cluster").body)["alerts"]
+    assert (alert["alert"], alert["severity"]) == ("QuiverShardWithoutOwner", "page")
+    assert alert["since"] == START_US - 75_000_000
