@@ -7,8 +7,6 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-pytest.importorskip("obstore", reason="a bucket is reached through obstore, of the extra `bucket`")
-
 import quivermq
 from quivermq.engine import open_engine
 from quivermq.errors import InvalidRequest
