@@ -107,6 +107,11 @@ class Committer:
         """How far the store is behind."""
         return self._waiting_bytes + self._sent_bytes
 
+    @property
+    def trouble(self) -> QuiverError | None:
+        """Why the store does not take the chunk that is under way; None while it does."""
+        return self._trouble
+
     def check_usable(self) -> None:
         """Raise what keeps everything from being committed, if anything does."""
         if self.failure is not None:

@@ -1,6 +1,6 @@
 """The calls of a broker that belong to the cluster rather than to a shard."""
 
-from collections.abc import Iterator
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -9,14 +9,13 @@ from msgspec import Meta
 from quivermq.cluster.placement import SHARDS_MAX
 from quivermq.cluster.topics import narrow, widen
 from quivermq.errors import Unavailable
-from quivermq.metrics import Metrics, Sample
 from quivermq.model.names import DEAD_LETTER_SUFFIX
-from quivermq.model.turns import in_turns
 from quivermq.server.access import Permission, check_topics, may_see
 from quivermq.server.figures import PROMETHEUS, exposition
 from quivermq.server.http import Request, Response, json_response
 from quivermq.server.routes.operations import who
 from quivermq.server.routing import Parameter, Route, number_given, number_parameter
+from quivermq.server.shards.measuring import measure_all
 from quivermq.server.shards.merging import merged_stats, merged_topics
 
 if TYPE_CHECKING:
@@ -36,10 +35,10 @@ class WideTopicIn(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def cluster(app: "ClusterApp", request: Request) -> Response:
-    """The map of the cluster: its brokers, and who owns which shard."""
+    """The map of the cluster: its brokers, who owns which shard, and what is wrong with them."""
     shown = {"cluster": app.keys.cluster, "broker": app.node.id, **app.view.to_json()}
     shown["topics"] = {n: topic for n, topic in shown["topics"].items() if _is_told_of(request, n)}
-    return json_response(shown)
+    return json_response({**shown, "alerts": [*map(asdict, app.alerts())]})
 
 
 def _is_told_of(request: Request, topic: str) -> bool:
@@ -67,7 +66,10 @@ async def topics(app: "ClusterApp", request: Request) -> dict[str, Any]:
 
 async def stats(app: "ClusterApp", request: Request) -> dict[str, Any]:
     """The figures of all shards together."""
-    return merged_stats(await app.ask_all(request, "/v1/stats"))
+    whole = merged_stats(await app.ask_all(request, "/v1/stats"))
+    alerts = [*map(asdict, app.alerts()), *whole["alerts"]]
+    # Those of a severity stay in their order.
+    return {**whole, "alerts": sorted(alerts, key=lambda alert: alert["severity"] != "page")}
 
 
 def key(_: "ClusterApp", request: Request) -> Response:
@@ -96,52 +98,8 @@ def first_shard(_: "ClusterApp", __: Request) -> Response:
 
 async def metrics(app: "ClusterApp", request: Request) -> Response:
     """Everything that is measured of this broker's shards, and of the cluster as it sees it."""
-    text = await app.run(lambda: exposition(_grouped(app, request)))
+    text = await app.run(lambda: exposition(measure_all(app, lambda topic: may_see(request, topic))))
     return Response(200, text, PROMETHEUS)
-
-
-def _grouped(app: "ClusterApp", request: Request) -> Iterator[Sample]:
-    """All samples, those of a name together."""
-    by_name: dict[str, list[Sample]] = {}
-    for sample in _cluster_samples(app):
-        by_name.setdefault(sample["name"], []).append(sample)
-    for number, served in sorted(app.served.copy().items()):
-        for sample in in_turns(served.shard.engine.collect_metrics()):
-            labels = sample["labels"]
-            if "topic" in labels and not may_see(request, labels["topic"]):
-                continue
-            sample["labels"] = {**labels, "shard": str(number)}
-            by_name.setdefault(sample["name"], []).append(sample)
-    for samples in by_name.values():
-        yield from samples
-
-
-def _cluster_samples(app: "ClusterApp") -> list[Sample]:
-    view, figures, metrics = app.view, app.node.figures, Metrics()
-    gauge, counter = metrics.gauge, metrics.counter
-    gauge("quiver_http_connections", "Connections that are open.").set(app.count_connections())
-    gauge("quiver_cluster_brokers", "Brokers that are there.").set(len(view.brokers))
-    gauge("quiver_cluster_shards", "Shards that the cluster has.").set(view.shards)
-    gauge("quiver_cluster_ownerless_shards", "Shards that nobody owns.").set(view.shards - len(view.owners))
-    gauge("quiver_cluster_lease_fresh", "1 while the broker may answer for its shards.").set(
-        int(app.node.is_fresh)
-    )
-    counter("quiver_cluster_shards_opened_total", "Shards that this broker took over.").add(figures.opened)
-    counter("quiver_cluster_shards_given_total", "Shards that it gave away on purpose.").add(figures.given)
-    counter("quiver_cluster_shards_lost_total", "Shards that it lost to another broker.").add(figures.lost)
-    counter("quiver_cluster_openings_failed_total", "Shards that it could not open.").add(figures.failed)
-    for number, served in sorted(app.served.copy().items()):
-        disk, shard = served.shard.disk, str(number)
-        gauge("quiver_cluster_epoch", "The epoch in which the broker owns a shard.", shard=shard).set(
-            disk.epoch
-        )
-        gauge(
-            "quiver_cluster_uncommitted_bytes", "How far the store is behind the broker.", shard=shard
-        ).set(disk.uncommitted_bytes)
-        counter(
-            "quiver_cluster_commits_total", "Chunks that were committed since it was opened.", shard=shard
-        ).add(disk.commit_count)
-    return metrics.collect()
 
 
 def _route(

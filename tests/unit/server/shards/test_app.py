@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any, cast
@@ -33,14 +34,19 @@ class Node:
     keys = ClusterKeys("test")
     is_fresh = True
     is_leaving = False
+    lease_left_s = 4.5
     figures = HostingFigures()
 
     def __init__(self) -> None:
+        self.ownerless: dict[int, float] = {}
         self.view = ClusterView(
             SHARDS,
             {"a": BrokerInfo("a", "http://a:1", "1"), "b": OTHER},
             {shard: Owner("b", 7) for shard in range(SHARDS)},
         )
+
+    def ownerless_s(self) -> dict[int, float]:
+        return self.ownerless
 
 
 class Place:
@@ -206,3 +212,18 @@ def test_metrics_tell_of_the_cluster(place: Place) -> None:
 )
 def test_what_is_not_there_is_said(place: Place, method: str, path: str, error: tuple[int, str]) -> None:
     assert place.error(method, path) == error
+
+
+def test_the_reference_has_every_metric_of_a_cluster(place: Place) -> None:
+    page = Path(__file__).parents[4] / "docs" / "reference" / "metrics.md"
+    text = place.ask("GET", "/metrics").body.decode()
+    shown = set(re.findall(r"^(quiver_cluster_\w+) ", text, re.MULTILINE))
+    assert shown == set(re.findall(r"`(quiver_cluster_\w+)`", page.read_text()))
+
+
+def test_alerts_are_told_with_the_map(place: Place) -> None:
+    assert json.loads(place.ask("GET", "/v1/cluster").body)["alerts"] == []
+    place.node.ownerless = {1: 75.0}
+    [alert] = json.loads(place.ask("GET", "/v1/cluster").body)["alerts"]
+    assert (alert["alert"], alert["severity"]) == ("QuiverShardWithoutOwner", "page")
+    assert alert["since"] == START_US - 75_000_000
