@@ -15,6 +15,7 @@ import pytest
 import trustme
 from support.cluster import SHARDS, BrokerProcess, ClusterProcesses, running_etcd, wait_until
 
+import quivermq
 from quivermq.cluster.placement import shard_of
 from quivermq.server.keys import create_key
 
@@ -159,6 +160,25 @@ def test_shards_are_moved_and_brokers_drained(cluster: ClusterProcesses) -> None
     first.end(signal.SIGKILL)
     cluster.settle(lambda view: owners(view) == {second.id})
     assert cluster.run("remove", target.id, "--yes").returncode == (0 if target is first else 4)
+
+
+def test_the_library_goes_on_through_a_failover_and_stores_nothing_twice(cluster: ClusterProcesses) -> None:
+    cluster.make()
+    brokers = [cluster.start() for _ in range(3)]
+    cluster.settle(lambda view: len(owners(view)) == 3)
+    first = cluster.owner(SHARD)
+    with quivermq.connect(",".join(each.url for each in brokers)) as mq:
+        queue = mq.queue(TOPIC)
+        for number in range(5):
+            queue.put(b"%d" % number)
+        first.end(signal.SIGKILL)
+        # The same calls, as if nothing had happened.
+        for number in range(5, 10):
+            queue.put(b"%d" % number)
+        assert [message.value for message in queue.read()] == [b"%d" % number for number in range(10)]
+        deliveries = queue.get_many(10)
+        queue.ack(deliveries)
+        assert sorted(each.value for each in deliveries) == [b"%d" % number for number in range(10)]
 
 
 def test_brokers_speak_tls_and_want_the_same_keys(cluster: ClusterProcesses) -> None:

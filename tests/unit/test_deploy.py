@@ -23,8 +23,9 @@ OUTER_LABELS = {"instance", "job", "le"}
 
 def expressions() -> Iterator[Any]:
     rules = yaml.safe_load((DEPLOY / "prometheus" / "alerts.yaml").read_text())
-    for rule in rules["groups"][0]["rules"]:
-        yield pytest.param(rule["expr"], id=rule["alert"])
+    for group in rules["groups"]:
+        for rule in group["rules"]:
+            yield pytest.param(rule["expr"], id=rule["alert"])
     dashboard = json.loads((DEPLOY / "grafana" / "quiver.json").read_text())
     for panel in dashboard["panels"]:
         for target in panel.get("targets", ()):

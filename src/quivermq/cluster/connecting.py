@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from quivermq.backend import Backend
-from quivermq.client.blocking.backend import HttpBackend
+from quivermq.client.blocking.backend import HttpBackend, HttpQueue
 from quivermq.client.blocking.pool import Pool
 from quivermq.client.blocking.shell import Shell
 from quivermq.client.consuming.consumer import RemoteConsumer
@@ -121,6 +121,15 @@ class Link:
         self.flusher.close()
 
 
+class PromptBackend(HttpBackend):
+    """A shard whose calls do not wait for its next owner. What it delivers is settled by calls that do."""
+
+    settle_at: Backend
+
+    def queue(self, topic: str, group: str) -> HttpQueue:
+        return HttpQueue(self, topic, group, self.settle_at.queue(topic, group).settle)
+
+
 class HttpShards:
     """The shards of a cluster that brokers serve. Thread-safe."""
 
@@ -128,7 +137,7 @@ class HttpShards:
         self._link = link
         self._retry = retry
         self._patience_s = patience_s
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._backends: dict[tuple[int, bool], HttpBackend] = {}
         self.name = ",".join(link.seeds)
         self.clock = link.clock
@@ -213,7 +222,10 @@ class HttpShards:
                 exchange = ShardExchange(self, shard, patience_s, is_prompt=is_prompt)
                 retry = replace(self._retry, retries=0) if is_prompt else self._retry
                 name = f"{self.name} shard {shard}"
-                found = HttpBackend(name, Shell(exchange), retry, SequencedPublishing)
+                kind = PromptBackend if is_prompt else HttpBackend
+                found = kind(name, Shell(exchange), retry, SequencedPublishing)
+                if isinstance(found, PromptBackend):
+                    found.settle_at = self.backend(shard)
                 self._backends[shard, is_prompt] = found
         return found
 

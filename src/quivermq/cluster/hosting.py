@@ -141,6 +141,12 @@ class Hosting:
         with self._changed.lock:
             return {number: held.state for number, held in sorted(self._held.items())}
 
+    def ownerless_s(self) -> dict[int, float]:
+        """By shard: for how long nobody has owned it, as far as this one has seen."""
+        now = self._clock.monotonic()
+        with self._changed.lock:
+            return {shard: now - since for shard, since in sorted(self._ownerless.items())}
+
     def leave(self, hurry: threading.Event) -> None:
         """Give all shards to others, or let go of them when there is nobody; return when all are gone.
 
@@ -342,7 +348,9 @@ class Hosting:
 
     def _give(self, number: int, shard: OpenShard) -> None:
         try:
-            self._attempt(number, shard.prepare)
+            if not self._is_ended:
+                # At the end nobody waits for it: without a store that would be for ever.
+                self._attempt(number, shard.prepare)
             self._attempt(number, lambda: self._on_close(shard))
             self._attempt(number, shard.close)
         finally:

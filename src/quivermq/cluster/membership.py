@@ -58,6 +58,11 @@ class BrokerMembership:
         return self._lease is not None and self._lease.is_fresh
 
     @property
+    def lease_left_s(self) -> float:
+        """How long the lease is certainly held; below zero, for how long it has not been."""
+        return 0.0 if self._lease is None else self._lease.left_s
+
+    @property
     def is_joined(self) -> bool:
         """Whether its key is there, unless somebody has just taken it away."""
         return self._joined is not None and self._joined is self._lease and not self._joined.is_lost

@@ -75,6 +75,15 @@ class ClusterNode:
     def figures(self) -> HostingFigures:
         return HostingFigures() if self._hosting is None else self._hosting.figures
 
+    @property
+    def lease_left_s(self) -> float:
+        """How long its lease is certainly held; below zero, for how long it has not been."""
+        return 0.0 if self._membership is None else self._membership.lease_left_s
+
+    def ownerless_s(self) -> dict[int, float]:
+        """By shard: for how long nobody has owned it, as far as this broker has seen."""
+        return {} if self._hosting is None else self._hosting.ownerless_s()
+
     def held(self) -> dict[int, State]:
         """The shards that it is doing something with."""
         return {} if self._hosting is None else self._hosting.held()

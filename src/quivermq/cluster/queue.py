@@ -8,7 +8,7 @@ from quivermq.backend import QueueBackend
 from quivermq.cluster.awaiting import Awaiting
 from quivermq.cluster.looking import perform_on
 from quivermq.cluster.places import Place
-from quivermq.cluster.routing import WideRouting, gathered
+from quivermq.cluster.routing import WideRouting, note_puts
 from quivermq.cluster.taking import ShardTaking
 from quivermq.errors import InvalidRequest, QuiverError, TopicNotFound, Unavailable
 from quivermq.frame import Wanted, parse_header
@@ -111,15 +111,23 @@ class ClusterQueue:
         return number % spread
 
     def put_many(self, messages: list[bytes | Message], durability: Durability | None) -> Sequence[Put]:
+        results: list[Put | None] = [None] * len(messages)
+        left: Sequence[int] = range(len(messages))
+
         def put_many(place: Place) -> Sequence[Put]:
-            if len(place) == 1:
+            nonlocal left
+            # When this is done once more, what a shard has taken is not put again.
+            chosen = messages if len(left) == len(messages) else [messages[index] for index in left]
+            if len(place) == 1 and chosen is messages:
                 return self.at(place[0]).put_many(messages, durability)
-            info = self.backend.topics.remembered(self.topic)
-            dealt = self._routing.deal(messages, info, len(place))
-            puts = self.backend.together.of_each(
-                dealt, lambda index: self.at(place[index]).put_many(dealt[index][1], durability)
-            )
-            return gathered(dealt, dict(zip(dealt, puts, strict=True)).__getitem__, len(messages))
+            dealt = self._routing.deal(chosen, self.backend.topics.remembered(self.topic), len(place))
+            calls = [partial(self.at(place[index]).put_many, part, durability) for index, _, part in dealt]
+            outcomes = self.backend.together.outcomes(calls)
+            note_puts(results, left, dealt, outcomes)
+            left = [index for index in left if results[index] is None]
+            if failure := next((each for each in outcomes if isinstance(each, QuiverError)), None):
+                raise failure
+            return [put for put in results if put is not None]
 
         self.scope.check_single("put into")
         return self._routed(put_many)

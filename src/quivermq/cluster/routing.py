@@ -1,17 +1,26 @@
 """Which messages of a put go to which shard of a wide topic."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from quivermq.clock import SteadyClock
 from quivermq.cluster.merging import whole_settings
+from quivermq.errors import QuiverError
 from quivermq.model.messages import Message, Put
 from quivermq.model.stats import TopicInfo
 from quivermq.settings import StorageSettings
 from quivermq.topic.routing import Router
 from quivermq.topic.rules import TopicRules
 
-# The places of messages in what was put, with what goes to one shard, by the index of the shard.
-Dealt = dict[int, tuple[Sequence[int], list[bytes | Message]]]
+
+class Dealt(NamedTuple):
+    """What goes to one shard."""
+
+    shard_index: int
+    """That of the shard among those of the topic."""
+    places: Sequence[int]
+    """Where the messages are in what was put."""
+    messages: list[bytes | Message]
 
 
 class WideRouting:
@@ -43,38 +52,38 @@ class WideRouting:
         self._next = index + 1
         return index
 
-    def deal(self, messages: list[bytes | Message], info: TopicInfo, spread: int) -> Dealt:
+    def deal(self, messages: list[bytes | Message], info: TopicInfo, spread: int) -> list[Dealt]:
         """All messages, each with the shard it goes to. Raises InvalidRequest, for any, before that."""
         batch = self.rules(info).check_many(messages)
         if batch.keys is batch.partitions is batch.dedup_ids is None:
             # Each shard deals its part to its partitions.
             first = self._next
             self._next = (first + len(messages)) % spread
-            return {
-                (first + step) % spread: (range(step, len(messages), spread), messages[step::spread])
+            return [
+                Dealt((first + step) % spread, range(step, len(messages), spread), messages[step::spread])
                 for step in range(min(spread, len(messages)))
-            }
+            ]
         router = self.router(info)
-        dealt: Dealt = {}
+        dealt: dict[int, tuple[list[int], list[bytes | Message]]] = {}
         for index, message in enumerate(messages):
             partition, key = batch.item(batch.partitions, index), batch.item(batch.keys, index)
             number = partition
             if number is None:
                 number = router.wide_partition_of(key, batch.item(batch.dedup_ids, index))
             places, part = dealt.setdefault(number % spread, ([], []))
-            assert isinstance(places, list)
             places.append(index)
             part.append(message)
-        return dealt
+        return [Dealt(index, *found) for index, found in dealt.items()]
 
 
-def gathered(dealt: Dealt, results: Callable[[int], Sequence[Put]], messages: int) -> list[Put]:
-    """The puts of all shards, in the order of the messages. `results` has those of one, by its index."""
-    puts: list[Put | None] = [None] * messages
-    for index, (places, _) in dealt.items():
-        if isinstance(places, range):
-            puts[places.start :: places.step] = results(index)
-        else:
-            for place, put in zip(places, results(index), strict=True):
-                puts[place] = put
-    return [put for put in puts if put is not None]
+def note_puts(
+    results: list[Put | None],
+    left: Sequence[int],
+    dealt: Sequence[Dealt],
+    outcomes: Sequence[Sequence[Put] | QuiverError],
+) -> None:
+    """Note where the messages are that shards took. What was dealt are those of these places."""
+    for (_, places, _), outcome in zip(dealt, outcomes, strict=True):
+        if not isinstance(outcome, QuiverError):
+            for place, put in zip(places, outcome, strict=True):
+                results[left[place]] = put

@@ -5,19 +5,14 @@ are asked of one look at the queue and of what `ChangeTracker` remembers, so tha
 watches, and a directory that nobody serves, tell the same of themselves.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Iterator
 
-from quivermq.engine.activity import Problem, TopicActivity
+from quivermq.engine.rules import SECOND_US, Evidence, Rule, RuleMatch, judged, many, size
+from quivermq.engine.store_alerts import STORE_RULES
 from quivermq.engine.watch import ChangeTracker
-from quivermq.model.stats import Alert, TopicStats
+from quivermq.model.stats import Alert
 
-Severity = Literal["page", "ticket"]
-
-SECOND_US = 1_000_000
 MINUTE_US = 60 * SECOND_US
-
 FREE_BYTES_LOW = 2e9
 FILLS_UP_S = 4 * 3600
 UNACKED_S = 300
@@ -25,83 +20,9 @@ LEASES_A_SECOND = 0.1
 FSYNC_S = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """One look at everything that the rules ask of."""
-
-    stats: Mapping[str, TopicStats]
-    activity: Mapping[str, TopicActivity]
-    problems: list[Problem]
-    free_bytes: int
-    free_bytes_later: float | None
-    """The room that there will be in four hours at the pace of the last hour; None when nobody knows it."""
-    fsync_p99_s: float | None
-    """What one fsync in a hundred took longer than in the last five minutes."""
-    now_us: int
-
-
-@dataclass(frozen=True, slots=True)
-class RuleMatch:
-    """Something that a rule found: what about, and how much. `value` is what its words are about."""
-
-    summary: str
-    value: float
-    topic: str | None = None
-    group: str | None = None
-    partition: int | None = None
-    priority: str | None = None
-    held_us: int = 0
-    """For how long it must have been so, as the figures themselves prove."""
-
-
-Finder = Callable[[Evidence, ChangeTracker], Iterator[RuleMatch]]
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """One rule: `expr` is how Prometheus asks, `find` how it is asked here."""
-
-    alert: str
-    severity: Severity
-    for_s: int
-    expr: str
-    find: Finder | None
-    is_moment: bool = False
-    """Whether one look is enough; others have to be watched before they mean anything."""
-
-
 def judge(evidence: Evidence, watch: ChangeTracker) -> list[Alert]:
-    """Everything that is wrong, the worst first."""
-    found = [(rule, each) for rule in RULES if rule.find is not None for each in rule.find(evidence, watch)]
-    since = watch.since([_mark(rule, each) for rule, each in found], evidence.now_us)
-    alerts = []
-    for rule, each in found:
-        since_us, is_all_along = since[_mark(rule, each)]
-        since_us = min(since_us, evidence.now_us - each.held_us)
-        if evidence.now_us - since_us >= rule.for_s * SECOND_US or (is_all_along and rule.is_moment):
-            alerts.append((rule, each, since_us))
-    order = {rule.alert: number for number, rule in enumerate(RULES)}
-    alerts.sort(key=lambda one: (one[0].severity != "page", order[one[0].alert], -one[1].value))
-    return [_alert(*each) for each in alerts]
-
-
-def _mark(rule: Rule, found: RuleMatch) -> tuple[str, ...]:
-    where = (found.topic, found.group, found.partition, found.priority)
-    return (rule.alert, *("" if part is None else str(part) for part in where))
-
-
-def _alert(rule: Rule, found: RuleMatch, since_us: int) -> Alert:
-    return Alert(
-        alert=rule.alert,
-        severity=rule.severity,
-        summary=found.summary,
-        topic=found.topic,
-        group=found.group,
-        partition=found.partition,
-        priority=found.priority,
-        value=found.value,
-        since=since_us,
-    )
+    """Everything that is wrong with a queue, the worst first."""
+    return judged(RULES, evidence, watch)
 
 
 # How each is asked.
@@ -114,7 +35,7 @@ def _broken(evidence: Evidence, _: ChangeTracker) -> Iterator[RuleMatch]:
 
 def _disk_nearly_full(evidence: Evidence, _: ChangeTracker) -> Iterator[RuleMatch]:
     if evidence.free_bytes < FREE_BYTES_LOW:
-        yield RuleMatch(f"{_size(evidence.free_bytes)} are left on the disk", -evidence.free_bytes)
+        yield RuleMatch(f"{size(evidence.free_bytes)} are left on the disk", -evidence.free_bytes)
 
 
 def _disk_fills_up(evidence: Evidence, _: ChangeTracker) -> Iterator[RuleMatch]:
@@ -124,7 +45,7 @@ def _disk_fills_up(evidence: Evidence, _: ChangeTracker) -> Iterator[RuleMatch]:
 
 def _errors(evidence: Evidence, watch: ChangeTracker) -> Iterator[RuleMatch]:
     if count := watch.rise("server_errors", 5 * MINUTE_US, evidence.now_us):
-        yield RuleMatch(f"{_many(count, 'request')} of the last five minutes failed in the broker", count)
+        yield RuleMatch(f"{many(count, 'request')} of the last five minutes failed in the broker", count)
 
 
 def _refuses(evidence: Evidence, watch: ChangeTracker) -> Iterator[RuleMatch]:
@@ -155,7 +76,7 @@ def _nobody_consumes(evidence: Evidence, watch: ChangeTracker) -> Iterator[RuleM
         for group, each in stats.groups.items():
             moved_us = watch.pace(topic, group).moved_us
             if each.pending and (moved_us is None or evidence.now_us - moved_us > 10 * MINUTE_US):
-                wait = f"{_many(each.pending, 'message')} {'waits' if each.pending == 1 else 'wait'}"
+                wait = f"{many(each.pending, 'message')} {'waits' if each.pending == 1 else 'wait'}"
                 yield RuleMatch(
                     f"{group} takes nothing of {topic}, where {wait}", each.pending, topic, group
                 )
@@ -176,7 +97,7 @@ def _slow_disk(evidence: Evidence, _: ChangeTracker) -> Iterator[RuleMatch]:
 
 def _dead_letters(evidence: Evidence, watch: ChangeTracker) -> Iterator[RuleMatch]:
     for (topic, group), count in watch.risen("dead_lettered", 15 * MINUTE_US, evidence.now_us).items():
-        words = f"{group} gave up {_many(count, 'message')} of {topic} in the last quarter of an hour"
+        words = f"{group} gave up {many(count, 'message')} of {topic} in the last quarter of an hour"
         yield RuleMatch(words, count, topic, group)
 
 
@@ -184,12 +105,12 @@ def _dead_letters_wait(evidence: Evidence, _: ChangeTracker) -> Iterator[RuleMat
     for topic, stats in evidence.stats.items():
         if count := stats.dead_letters:
             verb = "waits" if count == 1 else "wait"
-            yield RuleMatch(f"{_many(count, 'dead letter')} of {topic} {verb} for a decision", count, topic)
+            yield RuleMatch(f"{many(count, 'dead letter')} of {topic} {verb} for a decision", count, topic)
 
 
-# The rules, the worst of a severity first.
+# The rules, the worst of a severity first, and those of a store behind them.
 
-RULES = (
+RULES: tuple[Rule[Evidence], ...] = (
     Rule("QuiverDown", "page", 60, 'up{job="quiver"} == 0', None),
     Rule("QuiverBroken", "page", 0, "quiver_problems > 0", _broken, is_moment=True),
     Rule(
@@ -274,19 +195,12 @@ RULES = (
         _dead_letters_wait,
         is_moment=True,
     ),
+    *STORE_RULES,
 )
-
-
-def _many(count: int, singular: str) -> str:
-    return f"{count:,} {singular}{'' if count == 1 else 's'}"
 
 
 def _minutes(minutes: int) -> str:
     days, hours = minutes // 1440, minutes // 60
     if days:
-        return f"{_many(days, 'day')}"
+        return f"{many(days, 'day')}"
     return f"{hours} h {minutes % 60} min" if hours else f"{minutes} min"
-
-
-def _size(size_bytes: int) -> str:
-    return f"{size_bytes / 1024**3:.1f} GiB" if size_bytes >= 1024**3 else f"{size_bytes // 1024**2:,} MiB"

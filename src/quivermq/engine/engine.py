@@ -36,6 +36,7 @@ from quivermq.model.operations import Operation, TopicExtent, arguments_of
 from quivermq.model.stats import Compacted, EngineStats, TopicInfo
 from quivermq.reentry import entered
 from quivermq.settings import Settings
+from quivermq.shared import SharedDisk
 from quivermq.topic.defaults import TopicDefaults
 from quivermq.topic.partition import Partition
 from quivermq.topic.rules import TopicRules
@@ -94,7 +95,12 @@ class Engine:
             )
             self.members = self.catalog.members
             self.statistics = Statistics(
-                self.catalog, self.metrics, sync_time, disk=self._directory.disk, clock=self.clock
+                self.catalog,
+                self.metrics,
+                sync_time,
+                disk=self._directory.disk,
+                clock=self.clock,
+                shared=disk if isinstance(disk, SharedDisk) else None,
             )
             self.inspection = Inspection(self)
             self._opening = Opening(

@@ -10,15 +10,18 @@ from typing import TypeVar
 from quivermq.clock import Clock
 from quivermq.disk import Disk
 from quivermq.engine.activity import Ages, Problem, TopicActivity, activity_of, broken_topic, problems_of
-from quivermq.engine.alerts import FILLS_UP_S, Evidence, judge
+from quivermq.engine.alerts import FILLS_UP_S, judge
 from quivermq.engine.catalog import Catalog
 from quivermq.engine.open_topic import OpenTopic
+from quivermq.engine.rules import Evidence
 from quivermq.engine.watch import ChangeTracker, Done, Load, Trends, state_of
 from quivermq.group.group import Group
 from quivermq.metrics import Counter, Histogram, Labels, Metrics, Sample, labels_of
 from quivermq.model.stats import EngineStats, GroupState, QueueStats, TopicStats
 from quivermq.model.turns import in_turns
 from quivermq.reentry import entered
+from quivermq.shared import SharedDisk
+from quivermq.shared.measuring import measure
 
 # Where Linux lists what a process has open; other systems have nothing there.
 _OPEN_FILES = Path("/proc/self/fd")
@@ -62,7 +65,14 @@ class Statistics:
     """Counts what is in the topics; opens a closed one only when nobody knows its figures. Thread-safe."""
 
     def __init__(
-        self, catalog: Catalog, metrics: Metrics, sync_time: Histogram, *, disk: Disk, clock: Clock
+        self,
+        catalog: Catalog,
+        metrics: Metrics,
+        sync_time: Histogram,
+        *,
+        disk: Disk,
+        clock: Clock,
+        shared: SharedDisk | None = None,
     ) -> None:
         self._catalog = catalog
         self._table = catalog.table
@@ -70,9 +80,12 @@ class Statistics:
         self._sync_time = sync_time
         self._disk = disk
         self._clock = clock
+        self.shared = shared
+        """The disk that has its truth in a store, if the queue is on one."""
         self.ages = Ages(clock)
         self._watch = ChangeTracker()
         self._trends = Trends()
+        self._commit_trends = Trends()
         self._measuring = threading.Lock()
 
     def survey(self, problems: Sequence[Problem] = ()) -> Survey:
@@ -86,6 +99,8 @@ class Statistics:
         }
         self._watch.see(activity, pending, {"server_errors": self._server_errors()}, now_us)
         self._trends.see(stats.free_bytes, self._sync_time.tally(), now_us)
+        if self.shared is not None:
+            self._commit_trends.see(stats.free_bytes, self.shared.commit_times.tally(), now_us)
         evidence = Evidence(
             stats=stats.topics,
             activity=activity,
@@ -94,6 +109,8 @@ class Statistics:
             free_bytes_later=self._trends.free_bytes_in(FILLS_UP_S),
             fsync_p99_s=self._trends.sync_p99_s(),
             now_us=now_us,
+            store=None if self.shared is None else self.shared.figures(),
+            commit_p99_s=self._commit_trends.sync_p99_s(),
         )
         return Survey(now_us, replace(stats, alerts=judge(evidence, self._watch)), activity, found)
 
@@ -126,7 +143,7 @@ class Statistics:
             }
             oldest |= self.ages.look(self._table.open_topics())
             self._set_gauges(self.count(), oldest, len(self.problems()))
-        return self._metrics.collect()
+        return self._metrics.collect() + ([] if self.shared is None else measure(self.shared))
 
     def _set_gauges(self, stats: EngineStats, oldest: Mapping[tuple[str, str], int], problems: int) -> None:
         """Set what is looked up when somebody asks for it; `oldest` is what `Ages` found."""

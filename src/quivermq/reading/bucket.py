@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from quivermq.errors import DamagedChunk, InvalidRequest
+from quivermq.errors import DamagedChunk, Denied, InvalidRequest
 from quivermq.log import LogFinding, Report
 from quivermq.reading.directory import DirectoryReader
 from quivermq.reading.reader import BytesCallback, fingerprint
@@ -79,6 +79,9 @@ class BucketReader(DirectoryReader):
         raise InvalidRequest(
             f"say where the archive of {self.url} goes: a directory that every executor can reach"
         )
+
+    def use_archive(self, directory: Path) -> None:
+        raise Denied(f"{self.url} is only read here: tell its owner, with use_archive({str(directory)!r})")
 
     def close(self) -> None:
         super().close()

@@ -199,6 +199,7 @@ class Cache:
             evicted_files=len(away),
             evicted_bytes=sum(away),
             memory_bytes=self._blocks.held_bytes,
+            bytes_max=self._limits.cache_bytes_max,
         )
 
     def _may_go(self, node: FileNode) -> bool:

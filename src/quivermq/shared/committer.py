@@ -107,6 +107,11 @@ class Committer:
         """How far the store is behind."""
         return self._waiting_bytes + self._sent_bytes
 
+    @property
+    def trouble(self) -> QuiverError | None:
+        """Why the store does not take the chunk that is under way; None while it does."""
+        return self._trouble
+
     def check_usable(self) -> None:
         """Raise what keeps everything from being committed, if anything does."""
         if self.failure is not None:
@@ -150,7 +155,9 @@ class Committer:
     def cut(self) -> Ticket:
         """Let a chunk end behind what was done so far; the ticket for `commit_cut`. One at a time."""
         if self.last > self.committed.ticket:
-            self._cuts.append(self.last)
+            # One that nobody waits for any more may be at the same place.
+            if self.last not in self._cuts:
+                self._cuts.append(self.last)
         else:
             self._reached = self.committed
         self._want(self.last)

@@ -16,6 +16,7 @@ from pathlib import Path
 from quivermq.clock import Clock, SystemClock
 from quivermq.disk import Buffer, Disk, File, FileMark, Lock, SystemDisk, Ticket
 from quivermq.errors import DiskFull, NotOwner, QuiverError, StorageFailed
+from quivermq.metrics import Histogram
 from quivermq.shared.blocks import Blocks
 from quivermq.shared.cache import Cache
 from quivermq.shared.checkpointer import Checkpointer
@@ -113,7 +114,8 @@ class SharedDisk:
         self._commit_counter = CommitCounter()
         # The last change of a name, wherever that was.
         self._names_ticket: Ticket = 0
-        clock = clock or SystemClock()
+        clock = self._clock = clock or SystemClock()
+        self._opened_s = clock.monotonic()
         self._first_number = rebuilt.number
         start = Committed(0, rebuilt.number, rebuilt.chain)
         self._committer = Committer(chunks, start, self._limits, clock=clock, on_commit=self._count)
@@ -161,16 +163,25 @@ class SharedDisk:
 
     def figures(self) -> SharedFigures:
         """How it is now. Nobody is asked, and nobody waits."""
-        failure = self.failure
+        failure, trouble = self.failure, self._committer.trouble
+        checkpoint = self._checkpointer.figures()
         return SharedFigures(
             epoch=self.epoch,
             failure=None if failure is None else failure.code,
+            trouble=None if trouble is None else trouble.code,
             uncommitted_bytes=self.uncommitted_bytes,
+            replay_chunks=self._committer.committed.number - (checkpoint.number or 0),
+            seconds=self._clock.monotonic() - self._opened_s,
             commits=self._commit_counter.figures(),
-            checkpoint=self._checkpointer.figures(),
+            checkpoint=checkpoint,
             cache=self._cache.figures(),
             requests=self._chunks.requests,
         )
+
+    @property
+    def commit_times(self) -> Histogram:
+        """How long each commit took."""
+        return self._commit_counter.times
 
     # Files.
 

@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from quivermq.metrics import Histogram
 from quivermq.shared.counting import RequestKind, Requests
 
 # Enough for a percentile, and soon forgotten.
@@ -45,6 +46,8 @@ class CacheFigures:
     evicted_bytes: int = 0
     memory_bytes: int = 0
     """What is kept in memory of files that were read from the store."""
+    bytes_max: int | None = field(default=None, compare=False)
+    """From where on files are evicted; None where only the room on the file system counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +58,12 @@ class SharedFigures:
     failure: str | None
     """The code of the error that keeps everything from being changed; None while it can be."""
     uncommitted_bytes: int
+    trouble: str | None = None
+    """The code of the error with which the store refuses the latest chunk; None while it takes them."""
+    replay_chunks: int = 0
+    """How many chunks behind the latest checkpoint the next owner has to read."""
+    seconds: float = 0.0
+    """Since it was opened."""
     commits: CommitFigures
     checkpoint: CheckpointFigures
     cache: CacheFigures
@@ -66,11 +75,15 @@ class CommitCounter:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self.times = Histogram(
+            "quiver_store_commit_seconds", "How long it took to commit a chunk, all attempts together."
+        )
         self._chunks = self._bytes = 0
         self._seconds: deque[float] = deque(maxlen=_COMMITS_MAX)
 
     def add(self, chunk_bytes: int, seconds: float) -> None:
         """Count a chunk that was committed."""
+        self.times.observe(seconds)
         with self._lock:
             self._chunks += 1
             self._bytes += chunk_bytes

@@ -37,6 +37,12 @@ class KeptLease:
         return not self._is_lost and self._clock.monotonic() < self._kept_until
 
     @property
+    def left_s(self) -> float:
+        """For how long etcd cannot have ended it; below zero, for how long it may have."""
+        left_s = self._kept_until - self._clock.monotonic()
+        return min(left_s, 0.0) if self._is_lost else left_s
+
+    @property
     def is_lost(self) -> bool:
         """Whether etcd has ended it, for certain: one that is not fresh may become fresh again."""
         return self._is_lost

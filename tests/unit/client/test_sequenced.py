@@ -9,7 +9,7 @@ from quivermq.client.core.call import Broken, Call
 from quivermq.client.core.retry import Retry
 from quivermq.client.core.sequenced import SequencedPublishing
 from quivermq.client.core.topics import TopicCalls
-from quivermq.errors import InvalidRequest, MessageTooLarge, Unreachable
+from quivermq.errors import Conflict, InvalidRequest, MessageTooLarge, Unreachable
 from quivermq.frame import Frame, parse_header
 from quivermq.model.json import FRAME, OCTETS
 from quivermq.model.messages import Message
@@ -83,6 +83,12 @@ def test_a_topic_that_has_changed_is_looked_at_again_and_routed_anew() -> None:
     script = Script(refused, topic(partitions=3), refused)
     with pytest.raises(InvalidRequest):
         script.run(puts.put(Message(b"a", key=b"k"), None))
+
+
+def test_one_that_changes_between_two_frames_says_what_is_stored() -> None:
+    script, puts = Script(topic(partitions=2), stored, error("invalid_request", 400)), publishing()
+    with pytest.raises(Conflict, match="2 of 3 are stored"):
+        script.run(puts.put_many([Message(b"x", partition=n) for n in (0, 1, 0)], None))
 
 
 def test_a_new_topic_is_made_before_it_is_routed_to() -> None:

@@ -131,6 +131,43 @@ def test_nothing_is_stored_of_many_when_one_of_them_is_wrong(cluster: Cluster) -
     assert queue.stats().pending == 0
 
 
+class Refusing:
+    """A shard whose queues refuse a call once, as one does whose topic was altered meanwhile."""
+
+    def __init__(self, cluster: "Cluster", shard: int) -> None:
+        self.cluster = cluster
+        self.engine = cluster.engines[shard]
+        self.is_done = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.engine, name)
+
+    def queue(self, topic: str, group: str) -> Any:
+        queue = self.engine.queue(topic, group)
+        put_many = queue.put_many
+
+        def refuse(*arguments: Any) -> Any:
+            if self.is_done:
+                return put_many(*arguments)
+            self.is_done = True
+            for engine in self.cluster.engines:
+                Connection(engine).alter_topic(topic, partitions=9)
+            raise quivermq.InvalidRequest("it is not as it was")
+
+        vars(queue)["put_many"] = refuse
+        return queue
+
+
+def test_what_one_shard_took_is_not_put_again_when_another_has_to_be_asked_anew(cluster: Cluster) -> None:
+    cluster.mq.create_topic("orders", partitions=6, spread=3)
+    shard = cluster.shards.topics["orders"][1]
+    cluster.shards.backends[shard] = Refusing(cluster, shard)
+    queue = cluster.mq.queue("orders")
+    puts = queue.put_many([Message(b"%02d" % n, partition=n % 6) for n in range(30)])
+    assert [put.partition for put in puts] == [n % 6 for n in range(30)]
+    assert values(queue.get_many(100)) == [b"%02d" % n for n in range(30)]
+
+
 def test_a_wide_topic_that_was_made_by_half_is_finished(cluster: Cluster) -> None:
     place = cluster.shards.widen("orders", 3)
     share = {"partitions": 6, "spread": 3, "spread_index": 1, "lease_ms": 5000}

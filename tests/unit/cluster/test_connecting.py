@@ -123,6 +123,19 @@ def test_a_lease_outlives_its_broker(shards: RoutedShards, mq: quivermq.Connecti
     assert queue.stats().backlog == 0
 
 
+def test_each_delivery_of_a_wide_topic_outlives_its_broker(
+    shards: RoutedShards, mq: quivermq.Connection
+) -> None:
+    mq.create_topic("orders", partitions=3, spread=3)
+    queue = mq.queue("orders")
+    queue.put_many([Message(b"%d" % n, partition=n) for n in range(3)])
+    held = queue.get_many(3)
+    dying(shards, mq, "/ack", is_done=False)
+    for message in held:
+        message.ack()
+    assert queue.stats().backlog == 0
+
+
 def test_what_a_lost_answer_had_leased_comes_again(shards: RoutedShards, mq: quivermq.Connection) -> None:
     queue = mq.queue("orders")
     queue.put(b"x")

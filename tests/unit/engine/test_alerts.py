@@ -9,7 +9,8 @@ from unit.engine.store import Store
 
 import quivermq
 from quivermq.engine import engine_of
-from quivermq.engine.alerts import RULES, Evidence, judge
+from quivermq.engine.alerts import RULES, judge
+from quivermq.engine.rules import Evidence
 from quivermq.engine.watch import ChangeTracker
 from quivermq.model.stats import Alert
 

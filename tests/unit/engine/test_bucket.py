@@ -230,7 +230,12 @@ def test_settings_that_are_refused_leave_nothing_behind(url: str, tmp_path: Path
     quivermq.open(url, cache=tmp_path / "cache").close()
 
 
-def test_a_store_that_does_not_answer_is_told_in_time(tmp_path: Path) -> None:
+def test_a_store_that_does_not_answer_is_told_in_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Without any, it is the machine's own service of credentials that does not answer, or refuses.
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "anything")
     before = set(threading.enumerate())
     settings = {"bucket": {"endpoint": "http://127.0.0.1:1", "commit_timeout_ms": 1}}
     with pytest.raises(StoreUnreachable, match="s3://bucket does not answer"):

@@ -11,7 +11,14 @@ from support.stores import MemoryBuckets
 
 import quivermq
 from quivermq.engine import open_engine
-from quivermq.errors import InvalidRequest, InvalidSettings, NotFound, OffsetOutOfRange, TopicNotFound
+from quivermq.errors import (
+    Denied,
+    InvalidRequest,
+    InvalidSettings,
+    NotFound,
+    OffsetOutOfRange,
+    TopicNotFound,
+)
 from quivermq.model.lanes import Lane
 from quivermq.reading.bucket import BucketReader
 from quivermq.reading.directory import DirectoryReader
@@ -244,6 +251,8 @@ def test_it_is_never_opened_behind_the_back_of_its_owner(reader: QueueReader) ->
             ask()
     with pytest.raises(InvalidRequest, match="say where the archive"):
         reader.new_archive_directory()
+    with pytest.raises(Denied, match="tell its owner"):
+        reader.use_archive(Path("/archive"))
 
 
 def test_places_of_buckets(buckets: MemoryBuckets, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,7 @@ from quivermq.model.checks import Period
 from quivermq.model.deliveries import Delivery
 from quivermq.model.lanes import Priority
 from quivermq.model.operations import ListTopics, Operation, QueueOperation, Tokens
-from quivermq.model.settler import QueueSettler
+from quivermq.model.settler import QueueSettler, SettleCall
 from quivermq.settings import ClientSettings
 
 if TYPE_CHECKING:
@@ -168,13 +168,17 @@ class HttpBackend:
 class HttpQueue:
     """A queue of a broker: a `QueueBackend`. Thread-safe."""
 
-    def __init__(self, backend: HttpBackend, topic: str, group: str) -> None:
+    def __init__(
+        self, backend: HttpBackend, topic: str, group: str, settle: SettleCall | None = None
+    ) -> None:
+        """With `settle`, deliveries are settled by that call instead of by this queue."""
         self._backend = backend
+        self._settle_call = settle
         self._run = backend.shell.run
         self.calls = QueueCalls(backend.calls, topic, group, self._make_settler, backend.publishing)
 
     def _make_settler(self, topic: str, partition: int) -> QueueSettler:
-        return QueueSettler(self.settle, topic, partition, self.calls.group)
+        return QueueSettler(self._settle_call or self.settle, topic, partition, self.calls.group)
 
     put = _run(QueueCalls.put)
     put_many = _run(QueueCalls.put_many)

@@ -12,7 +12,7 @@ from quivermq.client.core.publishing import FRAME_LIMITS, Publishing
 from quivermq.client.core.topics import TopicCalls
 from quivermq.client.core.wire import checked
 from quivermq.client.producing.identity import Identity
-from quivermq.errors import InvalidRequest
+from quivermq.errors import Conflict, InvalidRequest
 from quivermq.frame import compression_of, encode
 from quivermq.model.checks import check_partition
 from quivermq.model.json import FRAME
@@ -97,7 +97,12 @@ class SequencedPublishing(Publishing):
                 except InvalidRequest as error:
                     if is_first:
                         raise _AlteredError(error) from None
-                    raise
+                    # No InvalidRequest: that would say that nothing is stored.
+                    there = sum(put is not None for put in results)
+                    raise Conflict(
+                        f"{self._topic} was altered while messages were put into it, and {there} of"
+                        f" {len(batch)} are stored: {error}"
+                    ) from None
                 is_first = False
                 if len(lanes) == 1 and len(piece) == len(batch):
                     assert put.offset is not None, "a frame is never delayed"

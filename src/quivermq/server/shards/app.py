@@ -8,11 +8,14 @@ from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
 from quivermq.clock import Clock
+from quivermq.cluster.alerts import ClusterEvidence, judge_cluster
 from quivermq.cluster.naming import ClusterKeys
 from quivermq.cluster.node import ClusterNode
 from quivermq.cluster.shard import OwnedShard
 from quivermq.cluster.view import ClusterView
+from quivermq.engine.watch import ChangeTracker
 from quivermq.errors import NotFound, QuiverError, StoreUnreachable, Unavailable
+from quivermq.model.stats import Alert
 from quivermq.server.access import ApiKey
 from quivermq.server.gate import Gate, RateLimit
 from quivermq.server.http import Request, Response, answered, error_response, json_response
@@ -74,6 +77,8 @@ class ClusterApp:
         self._may_forward = may_forward
         self._patience_s = patience_s
         self.forwarder = Forwarder(settings.wait_ms_max / 1000)
+        # What was seen of the cluster before, for its alerts.
+        self._watch = ChangeTracker()
         self.count_connections: Callable[[], int] = lambda: 0
 
     @property
@@ -83,6 +88,18 @@ class ClusterApp:
     @property
     def keys(self) -> ClusterKeys:
         return self.node.keys
+
+    def alerts(self) -> list[Alert]:
+        """What is wrong with the cluster, as this broker sees it."""
+        node = self.node
+        evidence = ClusterEvidence(
+            now_us=self.clock.now_us(),
+            ownerless_s=node.ownerless_s(),
+            lease_left_s=node.lease_left_s,
+            troubles=node.figures.troubles.copy(),
+            candidates=len(self.view.candidates),
+        )
+        return judge_cluster(evidence, self._watch)
 
     # What whoever accepts connections asks of it.
 

@@ -21,7 +21,7 @@ def merged_topics(answers: Iterable[Mapping[str, Any]], limit: int | None) -> di
 
 
 def merged_stats(answers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """The figures of all shards together."""
+    """The figures of all shards together. The answers are in the order of the shards."""
     whole: dict[str, Any] = {
         "topics": {},
         "messages": 0,
@@ -30,18 +30,25 @@ def merged_stats(answers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         "problems": [],
         "alerts": [],
     }
-    for answer in answers:
+    for shard, answer in enumerate(answers):
         whole["messages"] += answer["messages"]
         whole["bytes"] += answer["bytes"]
         known = [each for each in (whole["free_bytes"], answer["free_bytes"]) if each is not None]
         whole["free_bytes"] = min(known, default=None)
-        whole["problems"] += answer["problems"]
-        whole["alerts"] += answer["alerts"]
+        whole["problems"] += [_placed(shard, "message", each) for each in answer["problems"]]
+        whole["alerts"] += [_placed(shard, "summary", each) for each in answer["alerts"]]
         for name, topic in answer["topics"].items():
             whole["topics"][name] = (
                 added(whole["topics"][name], topic) if name in whole["topics"] else topic
             )
     return whole
+
+
+def _placed(shard: int, words: str, trouble: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A problem or an alert with the shard in its words, where no topic says which one it is."""
+    return (
+        trouble if trouble["topic"] is not None else {**trouble, words: f"shard {shard}: {trouble[words]}"}
+    )
 
 
 def added(one: Any, other: Any) -> Any:

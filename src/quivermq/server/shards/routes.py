@@ -1,29 +1,35 @@
 """The calls of a broker that belong to the cluster rather than to a shard."""
 
-from collections.abc import Iterator
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
+from quivermq.cluster.admin import ClusterAdmin
 from quivermq.cluster.placement import SHARDS_MAX
 from quivermq.cluster.topics import narrow, widen
-from quivermq.errors import Unavailable
-from quivermq.metrics import Metrics, Sample
-from quivermq.model.turns import in_turns
+from quivermq.errors import NotFound, Unavailable
+from quivermq.model.names import DEAD_LETTER_SUFFIX
 from quivermq.server.access import Permission, check_topics, may_see
 from quivermq.server.figures import PROMETHEUS, exposition
 from quivermq.server.http import Request, Response, json_response
 from quivermq.server.routes.operations import who
-from quivermq.server.routing import Parameter, Route, number_given, number_parameter
+from quivermq.server.routing import Parameter, Route, flag_of, number_given, number_parameter
+from quivermq.server.shards.figures import FIGURES, figures_of_all, figures_of_own
+from quivermq.server.shards.measuring import measure_all
 from quivermq.server.shards.merging import merged_stats, merged_topics
 
 if TYPE_CHECKING:
     from quivermq.server.shards.app import ClusterApp
 
 _OPEN, _READ_EACH = Permission("none"), Permission("read", "each")
+_ADMIN = Permission("admin", "all")
 _LIMIT = number_parameter("limit", "List at most this many; by default all.", 1, 100_000)
 _AFTER = Parameter("after", {"type": "string"}, "Only the topics behind this one, by name.")
+_OWN = Parameter(
+    "own", {"type": "boolean", "default": False}, "Only of the shards that this broker serves."
+)
 _TOPICS = Parameter("topics", {"type": "string"}, "Names and patterns, separated by commas; otherwise all.")
 
 
@@ -34,10 +40,54 @@ class WideTopicIn(msgspec.Struct, forbid_unknown_fields=True):
     spread: Annotated[int, Meta(ge=1, le=SHARDS_MAX)]
 
 
-def cluster(app: "ClusterApp", _: Request) -> Response:
-    """The map of the cluster: its brokers, and who owns which shard."""
-    view = app.view
-    return json_response({"cluster": app.keys.cluster, "broker": app.node.id, **view.to_json()})
+class MoveIn(msgspec.Struct, forbid_unknown_fields=True):
+    """The broker that is to have a shard; `any` leaves it to placement again."""
+
+    broker: str
+
+
+def cluster(app: "ClusterApp", request: Request) -> Response:
+    """The map of the cluster: its brokers, who owns which shard, and what is wrong with them."""
+    shown = {"cluster": app.keys.cluster, "broker": app.node.id, **app.view.to_json()}
+    shown["topics"] = {n: topic for n, topic in shown["topics"].items() if _is_told_of(request, n)}
+    return json_response({**shown, "alerts": [*map(asdict, app.alerts())]})
+
+
+def _is_told_of(request: Request, topic: str) -> bool:
+    """Whether who asks may know where a topic is, or the dead letters of it, which are there, too."""
+    return may_see(request, topic) or may_see(request, topic + DEAD_LETTER_SUFFIX)
+
+
+async def figures(app: "ClusterApp", request: Request) -> dict[str, Any]:
+    """What every shard does with its store, and what that would cost: an estimate."""
+    if flag_of(request, _OWN):
+        return {"time": app.clock.now_us(), "shards": figures_of_own(app), "silent": []}
+    return await figures_of_all(app, request)
+
+
+async def move_shard(app: "ClusterApp", request: Request, body: MoveIn) -> dict[str, Any]:
+    """Let a shard belong to a broker. Its owner gives it away as soon as it sees that."""
+    number = request.params["shard"]
+    if not (number.isascii() and number.isdigit() and len(number) < 5):
+        raise NotFound(f"there is no shard {number[:20]!r}: the cluster has {app.view.shards}")
+    await app.run(_admin(app).move, int(number), body.broker)
+    return {"shard": int(number), "broker": body.broker}
+
+
+async def drain_broker(app: "ClusterApp", request: Request) -> dict[str, Any]:
+    """Let a broker give all its shards to the others, and take no more."""
+    await app.run(_admin(app).drain, request.params["broker"])
+    return {"broker": request.params["broker"], "draining": True}
+
+
+async def undo_drain(app: "ClusterApp", request: Request) -> dict[str, Any]:
+    """Let a broker own shards again."""
+    await app.run(_admin(app).undo_drain, request.params["broker"])
+    return {"broker": request.params["broker"], "draining": False}
+
+
+def _admin(app: "ClusterApp") -> ClusterAdmin:
+    return ClusterAdmin(app.node.etcd, app.keys, app.view.shards)
 
 
 async def widen_topic(app: "ClusterApp", request: Request, body: WideTopicIn) -> dict[str, Any]:
@@ -60,7 +110,10 @@ async def topics(app: "ClusterApp", request: Request) -> dict[str, Any]:
 
 async def stats(app: "ClusterApp", request: Request) -> dict[str, Any]:
     """The figures of all shards together."""
-    return merged_stats(await app.ask_all(request, "/v1/stats"))
+    whole = merged_stats(await app.ask_all(request, "/v1/stats"))
+    alerts = [*map(asdict, app.alerts()), *whole["alerts"]]
+    # Those of a severity stay in their order.
+    return {**whole, "alerts": sorted(alerts, key=lambda alert: alert["severity"] != "page")}
 
 
 def key(_: "ClusterApp", request: Request) -> Response:
@@ -89,52 +142,8 @@ def first_shard(_: "ClusterApp", __: Request) -> Response:
 
 async def metrics(app: "ClusterApp", request: Request) -> Response:
     """Everything that is measured of this broker's shards, and of the cluster as it sees it."""
-    text = await app.run(lambda: exposition(_grouped(app, request)))
+    text = await app.run(lambda: exposition(measure_all(app, lambda topic: may_see(request, topic))))
     return Response(200, text, PROMETHEUS)
-
-
-def _grouped(app: "ClusterApp", request: Request) -> Iterator[Sample]:
-    """All samples, those of a name together."""
-    by_name: dict[str, list[Sample]] = {}
-    for sample in _cluster_samples(app):
-        by_name.setdefault(sample["name"], []).append(sample)
-    for number, served in sorted(app.served.copy().items()):
-        for sample in in_turns(served.shard.engine.collect_metrics()):
-            labels = sample["labels"]
-            if "topic" in labels and not may_see(request, labels["topic"]):
-                continue
-            sample["labels"] = {**labels, "shard": str(number)}
-            by_name.setdefault(sample["name"], []).append(sample)
-    for samples in by_name.values():
-        yield from samples
-
-
-def _cluster_samples(app: "ClusterApp") -> list[Sample]:
-    view, figures, metrics = app.view, app.node.figures, Metrics()
-    gauge, counter = metrics.gauge, metrics.counter
-    gauge("quiver_http_connections", "Connections that are open.").set(app.count_connections())
-    gauge("quiver_cluster_brokers", "Brokers that are there.").set(len(view.brokers))
-    gauge("quiver_cluster_shards", "Shards that the cluster has.").set(view.shards)
-    gauge("quiver_cluster_ownerless_shards", "Shards that nobody owns.").set(view.shards - len(view.owners))
-    gauge("quiver_cluster_lease_fresh", "1 while the broker may answer for its shards.").set(
-        int(app.node.is_fresh)
-    )
-    counter("quiver_cluster_shards_opened_total", "Shards that this broker took over.").add(figures.opened)
-    counter("quiver_cluster_shards_given_total", "Shards that it gave away on purpose.").add(figures.given)
-    counter("quiver_cluster_shards_lost_total", "Shards that it lost to another broker.").add(figures.lost)
-    counter("quiver_cluster_openings_failed_total", "Shards that it could not open.").add(figures.failed)
-    for number, served in sorted(app.served.copy().items()):
-        disk, shard = served.shard.disk, str(number)
-        gauge("quiver_cluster_epoch", "The epoch in which the broker owns a shard.", shard=shard).set(
-            disk.epoch
-        )
-        gauge(
-            "quiver_cluster_uncommitted_bytes", "How far the store is behind the broker.", shard=shard
-        ).set(disk.uncommitted_bytes)
-        counter(
-            "quiver_cluster_commits_total", "Chunks that were committed since it was opened.", shard=shard
-        ).add(disk.commit_count)
-    return metrics.collect()
 
 
 def _route(
@@ -145,6 +154,10 @@ def _route(
 
 ROUTES: list[Route] = [
     _route("GET", "/v1/cluster", cluster, "Who owns which shard", _READ_EACH),
+    _route("GET", FIGURES, figures, "What the shards do with their store", _READ_EACH, query=(_OWN,)),
+    _route("POST", "/v1/cluster/shards/{shard}/move", move_shard, "Move a shard", _ADMIN, body=MoveIn),
+    _route("POST", "/v1/cluster/brokers/{broker}/drain", drain_broker, "Drain a broker", _ADMIN),
+    _route("DELETE", "/v1/cluster/brokers/{broker}/drain", undo_drain, "Undo a drain", _ADMIN),
     _route(
         "POST",
         "/v1/cluster/topics",

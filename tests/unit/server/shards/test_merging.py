@@ -38,7 +38,7 @@ def test_figures_are_added() -> None:
         "messages": 1,
         "bytes": 10,
         "free_bytes": 7,
-        "problems": ["p"],
+        "problems": [{"topic": None, "message": "p"}],
         "alerts": [],
     }
     two = {
@@ -47,15 +47,15 @@ def test_figures_are_added() -> None:
         "bytes": 20,
         "free_bytes": 5,
         "problems": [],
-        "alerts": ["x"],
+        "alerts": [{"topic": "a", "summary": "x"}, {"topic": None, "summary": "y"}],
     }
     assert merged_stats([one, two]) == {
         "topics": {"a": {"messages": 3}, "b": {"messages": 3}},
         "messages": 6,
         "bytes": 30,
         "free_bytes": 5,
-        "problems": ["p"],
-        "alerts": ["x"],
+        "problems": [{"topic": None, "message": "shard 0: p"}],
+        "alerts": [{"topic": "a", "summary": "x"}, {"topic": None, "summary": "shard 1: y"}],
     }
 
 
