@@ -1,4 +1,4 @@
-"""Every case of `quiver chaos`, against the engine, a broker, a bucket and a cluster, but kills and the soak.
+"""Every case of `quiver chaos`, against the engine, a broker, a bucket, a cluster; not kills, nor the soak.
 
 Those have files of their own, and so have the tests that go through every step instead of some by chance.
 """

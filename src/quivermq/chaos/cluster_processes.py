@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -25,8 +25,9 @@ from quivermq.cluster.address import ClusterAddress, connect_etcd
 from quivermq.cluster.config import ClusterConfig, create_config, load_config
 from quivermq.cluster.naming import ClusterKeys
 from quivermq.cluster.node import ClusterNode
-from quivermq.cluster.view import Owner
+from quivermq.cluster.view import ClusterView, Owner
 from quivermq.cluster.watching import look_at
+from quivermq.errors import StoreUnreachable
 from quivermq.opening import open_directory
 from quivermq.queue.connection import Connection
 from quivermq.server.keys import KeyStore
@@ -176,8 +177,17 @@ class ChaosCluster:
             broker.wait_for_end()
 
     def owners(self) -> dict[int, Owner]:
-        """Who owns which shard, as etcd has it."""
-        return dict(look_at(self._client, _KEYS, SHARDS).owners)
+        """Who owns which shard, as etcd has it, once that answers."""
+        found: list[ClusterView] = []
+
+        def has_answered() -> bool:
+            # Connections from before a restart are found to be gone one by one.
+            with suppress(StoreUnreachable):
+                found.append(look_at(self._client, _KEYS, SHARDS))
+            return bool(found)
+
+        wait_until(has_answered, "etcd does not answer")
+        return dict(found[0].owners)
 
     def owner(self, shard: int) -> ClusterBroker:
         """The broker that owns a shard, once there is one."""

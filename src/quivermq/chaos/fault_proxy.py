@@ -63,7 +63,10 @@ class FaultLink:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there, back = await asyncio.open_connection("127.0.0.1", self._target)
-        await asyncio.gather(self._hand_on(reader, back), self._hand_on(there, writer))
+        try:
+            await asyncio.gather(self._hand_on(reader, back), self._hand_on(there, writer))
+        finally:
+            back.close()
 
     async def _hand_on(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
         try:
@@ -199,11 +202,14 @@ class FaultLinks:
     async def _end(self) -> None:
         for server in self.servers:
             server.close()
-        mine = asyncio.current_task()
-        others = [task for task in asyncio.all_tasks() if task is not mine]
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
+        # What is cancelled closes its connections, and somebody may have been let in meanwhile.
+        while others := asyncio.all_tasks() - {asyncio.current_task()}:
+            for task in others:
+                task.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
+        # Connections end in the next turn of the loop.
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
 
 
 @contextmanager
