@@ -10,6 +10,7 @@ from quivermq.cluster.admin import ClusterAdmin
 from quivermq.cluster.placement import SHARDS_MAX
 from quivermq.cluster.topics import narrow, widen
 from quivermq.errors import NotFound, Unavailable
+from quivermq.model.names import DEAD_LETTER_SUFFIX
 from quivermq.server.access import Permission, check_topics, may_see
 from quivermq.server.figures import PROMETHEUS, exposition
 from quivermq.server.http import Request, Response, json_response
@@ -45,10 +46,16 @@ class MoveIn(msgspec.Struct, forbid_unknown_fields=True):
     broker: str
 
 
-def cluster(app: "ClusterApp", _: Request) -> Response:
+def cluster(app: "ClusterApp", request: Request) -> Response:
     """The map of the cluster: its brokers, who owns which shard, and what is wrong with them."""
-    whose = {"cluster": app.keys.cluster, "broker": app.node.id}
-    return json_response({**whose, **app.view.to_json(), "alerts": [*map(asdict, app.alerts())]})
+    shown = {"cluster": app.keys.cluster, "broker": app.node.id, **app.view.to_json()}
+    shown["topics"] = {n: topic for n, topic in shown["topics"].items() if _is_told_of(request, n)}
+    return json_response({**shown, "alerts": [*map(asdict, app.alerts())]})
+
+
+def _is_told_of(request: Request, topic: str) -> bool:
+    """Whether who asks may know where a topic is, or the dead letters of it, which are there, too."""
+    return may_see(request, topic) or may_see(request, topic + DEAD_LETTER_SUFFIX)
 
 
 async def figures(app: "ClusterApp", request: Request) -> dict[str, Any]:

@@ -175,6 +175,24 @@ def test_the_map_is_that_of_the_view(place: Place) -> None:
     assert [owner["broker"] for owner in shown["owners"]] == ["b"] * SHARDS
 
 
+def test_a_key_is_told_of_its_own_wide_topics_alone(tmp_path: Path) -> None:
+    mine = create_key(tmp_path, "read", ["logs.*"]).text
+    dead = create_key(tmp_path, "read", ["orders.dlq"]).text
+    every = create_key(tmp_path, "read").text
+    place = Place(tmp_path)
+    there = place.node.view
+    topics = {"logs.a": (0, 1), "orders": (2, 3)}
+    place.node.view = ClusterView(SHARDS, there.brokers, there.owners, topics=topics)
+
+    def shown(key: str) -> list[str]:
+        return list(json.loads(place.ask("GET", "/v1/cluster", key=key).body)["topics"])
+
+    assert shown(mine) == ["logs.a"]
+    # It is found by the name of its origin.
+    assert shown(dead) == ["orders"]
+    assert shown(every) == ["logs.a", "orders"]
+
+
 def test_ready_is_who_has_a_fresh_lease(place: Place) -> None:
     assert place.ask("GET", "/healthz").status == 200
     assert place.ask("GET", "/readyz").status == 200
