@@ -219,7 +219,7 @@ def _into_store(manifest: BackupManifest, loading: _Loading, disk: Disk, store: 
         try:
             upload.run(loading.checkpoint)
         except BaseException:
-            store.remove(upload.names)
+            upload.take_back()
             raise
     return restored
 
@@ -236,10 +236,11 @@ def _temporary(disk: Disk) -> Iterator[Path]:
 
 
 class _Upload:
-    """Puts files as the first checkpoint of a queue in a bucket. `names` are those of the objects."""
+    """Puts files as the first checkpoint of a queue in a bucket."""
 
     def __init__(self, store: ObjectStore, disk: Disk, root: Path) -> None:
-        self.names: list[str] = []
+        self._names: list[str] = []
+        self._claim: str | None = None
         self._store = store
         self._chunks = ConditionalChunks(store)
         self._disk = disk
@@ -247,13 +248,28 @@ class _Upload:
         self._inline_bytes = 0
 
     def run(self, found: Checkpoint) -> None:
-        """Claim the queue, as its owner does, and let it begin with these files."""
-        claim = self._chunks.claim() - 1
-        self.names.append(numbered(claim))
+        """Claim the queue, as its owner does, and let it begin with these files.
+
+        Raises Conflict when somebody has begun another one meanwhile, and leaves that as it is.
+        """
         files = [self._stored(file) for file in found.files]
-        data = self._store.get(numbered(claim), CHUNK_BYTES_MAX) or b""
-        first = Checkpoint(claim + 1, chain_of(data), (claim,), found.directories, files)
-        self._chunks.put_checkpoint(claim + 1, encode_checkpoint(first))
+        # Only now: putting the files may take hours, and whoever claims behind begins without them.
+        if self._store.names(CHUNK):
+            raise _begun_meanwhile()
+        number = self._chunks.claim() - 1
+        if number:
+            raise _begun_meanwhile()
+        self._claim = numbered(number)
+        data = self._store.get(self._claim, CHUNK_BYTES_MAX) or b""
+        first = Checkpoint(number + 1, chain_of(data), (number,), found.directories, files)
+        self._chunks.put_checkpoint(number + 1, encode_checkpoint(first))
+
+    def take_back(self) -> None:
+        """Take away what was put."""
+        self._store.remove(self._names)
+        # With another one behind it, it is the beginning of that one's history.
+        if self._claim is not None and self._store.names(CHUNK) == [self._claim]:
+            self._store.remove([self._claim])
 
     def _stored(self, file: StoredFile) -> StoredFile:
         """A file as objects, as it is: whoever reads the bucket reads it there."""
@@ -266,8 +282,12 @@ class _Upload:
             for start in range(0, size, _PART_BYTES_MAX):
                 data = made.read(start, min(_PART_BYTES_MAX, size - start))
                 parts.append(Part(self._chunks.put_file(data), len(data), crc32c(data)))
-                self.names.append(parts[-1].name)
+                self._names.append(parts[-1].name)
         return StoredFile(file.path, file.is_private, tuple(parts), b"")
+
+
+def _begun_meanwhile() -> Conflict:
+    return Conflict("somebody has begun a queue in that bucket meanwhile: restore under another prefix")
 
 
 def _with_advice(backups: BackupSet, manifest: BackupManifest, error: DamagedChunk) -> DamagedChunk:

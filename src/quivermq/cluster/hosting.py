@@ -348,7 +348,9 @@ class Hosting:
 
     def _give(self, number: int, shard: OpenShard) -> None:
         try:
-            self._attempt(number, shard.prepare)
+            if not self._is_ended:
+                # At the end nobody waits for it: without a store that would be for ever.
+                self._attempt(number, shard.prepare)
             self._attempt(number, lambda: self._on_close(shard))
             self._attempt(number, shard.close)
         finally:

@@ -10,7 +10,8 @@ The order of things keeps every reader safe, however late requests arrive:
 - chunks that it covers, and what earlier owners left, go only when one more chunk was committed that was
   begun after it was put: then any later owner's claim came after it, and its look at the checkpoints sees
   this one;
-- of one number there is one checkpoint: nobody could tell which of two is the one that has what it names;
+- of one number there is one checkpoint, put again as it is where nobody knows whether it was stored: nobody
+  could tell which of two is the one that has what it names;
 - objects go only after a delay, for those who read without having claimed anything.
 """
 
@@ -44,6 +45,13 @@ class _Pictured(NamedTuple):
     size: int
     parts: tuple[Part, ...]
     cuts: int
+
+
+class _Made(NamedTuple):
+    """A checkpoint, and the picture that it was made from."""
+
+    checkpoint: Checkpoint
+    pictured: dict[FileNode, _Pictured]
 
 
 class _Spoiled(Exception):
@@ -97,8 +105,9 @@ class Checkpointer:
         self._garbage: list[tuple[float, list[str]]] = []
         # Whether there may be objects that nobody remembers: of earlier owners, or without an answer.
         self._wants_sweep = True
-        # What a checkpoint names of which nobody knows whether it is stored.
+        # What a checkpoint names of which nobody knows whether it is stored, and the last one of these.
         self._doubtful: set[str] = set()
+        self._unsettled: _Made | None = None
         self._changed = Condition()
         self._chunk_count = self._byte_count = 0
         self._has_news = False
@@ -195,12 +204,30 @@ class Checkpointer:
     def _make(self) -> bool:
         with self._changed.lock:
             self._chunk_count = self._byte_count = 0
-        committer = self._committer
+        committer, made = self._committer, self._unsettled
         with committer.changed.lock:
             committer.check_usable()
-            if committer.last == committer.committed.ticket and committer.committed.number == self._number:
-                # Nothing was done since the last one.
-                return True
+            number = committer.committed.number
+            is_idle = committer.last == committer.committed.ticket
+        if is_idle and number == self._number:
+            # Nothing was done since the last one.
+            return True
+        if made is None or not is_idle or number != made.checkpoint.number:
+            made = self._made_now()
+        if made is None:
+            return False
+        # If that fails, it may be stored all the same, and be the latest.
+        self._unsettled = made
+        self._doubtful |= made.checkpoint.part_names()
+        self._put(made.checkpoint.number, encode_checkpoint(made.checkpoint))
+        self._adopt(made)
+        self._cache.make_room()
+        return True
+
+    def _made_now(self) -> _Made | None:
+        """A checkpoint of this moment, what it names is stored; None when files were cut meanwhile."""
+        committer = self._committer
+        with committer.changed.lock:
             pictured = {
                 node: _Pictured(path, node.size, node.parts, node.cuts)
                 for path, node in self._tree.files.items()
@@ -220,16 +247,11 @@ class Checkpointer:
             if not isinstance(error, _Spoiled):
                 raise
             logger.info("files were cut while a checkpoint was made: the next one comes later")
-            return False
+            return None
         finally:
             self._let_go()
         checkpoint = Checkpoint(at.number, at.chain, tuple(sorted(self._claims)), directories, files)
-        # If that fails, it may be stored all the same, and be the latest.
-        self._doubtful |= checkpoint.part_names()
-        self._put(at.number, encode_checkpoint(checkpoint))
-        self._adopt(at.number, checkpoint.part_names(), pictured, files)
-        self._cache.make_room()
-        return True
+        return _Made(checkpoint, pictured)
 
     def _stored(self, node: FileNode, picture: _Pictured) -> StoredFile:
         """A file of the picture, with what is new in it stored or at hand."""
@@ -319,17 +341,18 @@ class Checkpointer:
             else:
                 return
 
-    def _adopt(
-        self, number: int, names: set[str], pictured: dict[FileNode, _Pictured], files: list[StoredFile]
-    ) -> None:
+    def _adopt(self, made: _Made) -> None:
         """Go on from a checkpoint that is stored."""
+        checkpoint, pictured = made
+        number, names = checkpoint.number, checkpoint.part_names()
         with self._committer.changed.lock:
-            for (node, picture), file in zip(pictured.items(), files, strict=True):
+            for (node, picture), file in zip(pictured.items(), checkpoint.files, strict=True):
                 # One that was cut since has other bytes there, and begins anew.
                 node.parts = file.parts if node.cuts == picture.cuts else ()
         self._seen = {node: (picture.size, picture.cuts) for node, picture in pictured.items()}
         self._wants_sweep |= not self._doubtful <= names
         self._doubtful = set()
+        self._unsettled = None
         self._needless |= self._part_names - names
         self._part_names = names
         self._number = number

@@ -155,7 +155,9 @@ class Committer:
     def cut(self) -> Ticket:
         """Let a chunk end behind what was done so far; the ticket for `commit_cut`. One at a time."""
         if self.last > self.committed.ticket:
-            self._cuts.append(self.last)
+            # One that nobody waits for any more may be at the same place.
+            if self.last not in self._cuts:
+                self._cuts.append(self.last)
         else:
             self._reached = self.committed
         self._want(self.last)

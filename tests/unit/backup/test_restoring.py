@@ -219,3 +219,30 @@ def test_a_bucket_that_fails_in_the_middle_has_no_queue(queue: BackedUp) -> None
     with pytest.raises(StoreUnreachable):
         restore_from(queue.backups(), bucket.beside(fails), disk=FaultyDisk())
     assert bucket.objects == {}
+
+
+@pytest.mark.parametrize("fault", [None, StoreFault.FAIL])
+def test_a_queue_that_begins_in_the_bucket_meanwhile_is_left_alone(
+    queue: BackedUp, fault: StoreFault | None
+) -> None:
+    queue.put(200_000)
+    queue.back_up()
+    bucket, steps = MemoryStore(), list[StoreStep]()
+
+    def meanwhile(step: StoreStep) -> StoreFault | None:
+        if step.operation != "put" or not step.name.startswith("file/"):
+            return None
+        if not steps:
+            disk = opened(bucket.beside())
+            with queue_on(disk) as mq:
+                mq.queue("new").put(b"mine")
+            disk.close()
+        steps.append(step)
+        return fault
+
+    with pytest.raises(Conflict if fault is None else StoreUnreachable):
+        restore_from(queue.backups(), bucket.beside(meanwhile), disk=FaultyDisk())
+    disk = opened(bucket.beside())
+    with queue_on(disk) as mq:
+        assert [message.value for message in mq.queue("new").read()] == [b"mine"]
+    disk.close()

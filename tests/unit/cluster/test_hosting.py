@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 from support.etcd_gateway import EtcdGateway
-from support.threads import wait_until
+from support.threads import PATIENCE_S, start, wait_until
 
 from quivermq.clock import SystemClock
 from quivermq.cluster.hosting import Hosting, HostingLimits, OpenShard, State
@@ -34,9 +34,13 @@ class ClaimedShard:
         self.chunks = chunks
         self.failure: QuiverError | None = None
         self.calls: list[str] = []
+        # Set: a checkpoint is stored at once. Otherwise that is tried until somebody fences it.
+        self.store_answers = threading.Event()
+        self.store_answers.set()
 
     def prepare(self) -> None:
         self.calls.append("prepare")
+        self.store_answers.wait()
 
     def close(self) -> None:
         self.calls.append("close")
@@ -45,6 +49,7 @@ class ClaimedShard:
     def fence(self, reason: str) -> None:
         self.calls.append("fence")
         self.failure = NotOwner(reason)
+        self.store_answers.set()
 
     def abandon(self) -> None:
         self.calls.append("abandon")
@@ -225,6 +230,23 @@ def test_the_last_one_that_leaves_lets_go(brokers: Brokers) -> None:
     brokers.settle()
     one.leave()
     assert one.hosting.held() == {}
+    assert brokers.view.owners == {}
+
+
+def test_the_end_waits_for_no_checkpoint(brokers: Brokers) -> None:
+    [one] = brokers.start("a")
+    brokers.settle()
+    mine = list(one.shards.values())
+    for shard in mine:
+        shard.store_answers.clear()
+    ending = start(one.hosting.close)
+    try:
+        wait_until(lambda: ending.done() or any("prepare" in shard.calls for shard in mine))
+    finally:
+        for shard in mine:
+            shard.store_answers.set()
+    ending.result(PATIENCE_S)
+    assert [shard.calls for shard in mine] == [["close"]] * SHARDS
     assert brokers.view.owners == {}
 
 

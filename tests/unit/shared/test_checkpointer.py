@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from support.faulty_disk import FaultyDisk
 from support.manual_clock import ManualClock
-from support.shared import CACHE, LIMITS, at_each, files_of, open_disk, opened, write
+from support.shared import CACHE, LIMITS, at_each, fail, files_of, heal, open_disk, opened, write
 
 from quivermq.errors import Closing, NotOwner, StoreDenied, StoreUnreachable
 from quivermq.shared import SharedDisk, open_shared
@@ -329,6 +329,23 @@ def test_a_checkpoint_without_an_answer_is_put_until_there_is_one(
     assert as_others_see_it(store) == files_of(disk)
 
 
+def test_checkpoints_that_wait_for_the_same_chunk_are_of_one_chunk(
+    store: MemoryStore, disk: SharedDisk
+) -> None:
+    write(disk, "a", b"x")
+    fail(disk, store)
+    for _ in range(2):
+        with pytest.raises(StoreUnreachable):
+            disk.checkpoint()
+    heal(disk, store)
+    assert disk.checkpoint()
+    write(disk, "b", b"x")
+    disk.sync_directory(disk.root)
+    # An empty one would count as begun behind the checkpoint, though it was begun before.
+    assert disk.commit_count == 2
+    assert latest(store).number == 2
+
+
 def test_a_part_that_cannot_be_put_ends_the_attempt(store: MemoryStore, disk: SharedDisk) -> None:
     write(disk, "a", bytes(200))
     write(disk, "b", bytes(200))
@@ -391,6 +408,31 @@ def test_what_a_checkpoint_names_stays_as_long_as_nobody_knows_of_it(
     trim(disk)
     assert latest(store).part_names() == set(named(store, "file/"))
     assert as_others_see_it(store) == files_of(disk)
+
+
+def test_a_checkpoint_in_doubt_is_put_again_as_it_was(store: MemoryStore, disk: SharedDisk) -> None:
+    write(disk, "a", bytes(200))
+    attempts: list[StoreStep] = []
+
+    def fault(step: StoreStep) -> StoreFault | None:
+        if not step.name.startswith("checkpoint/"):
+            return None
+        attempts.append(step)
+        if len(attempts) > 1:
+            raise StoreDenied("the credentials have ended")
+        return StoreFault.LATE
+
+    store.fault = fault
+    with pytest.raises(StoreDenied):
+        disk.checkpoint()
+    store.fault = lambda _: None
+    # Of the same number, because nothing was done since.
+    assert disk.checkpoint()
+    trim(disk)
+    store.deliver_late()
+    assert len(named(store, "checkpoint/")) == 2
+    assert len({store.objects[name] for name in named(store, "checkpoint/")}) == 1
+    assert as_others_see_it(store)["a"] == bytes(200)
 
 
 @pytest.mark.parametrize("operation", ["names", "remove"])

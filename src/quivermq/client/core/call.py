@@ -25,6 +25,8 @@ class Call:
     """Statuses of 400 and more that are answers here, not errors."""
     wait_s: float = 0
     """How long the broker may take its time, because it was asked to wait for messages."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Further headers."""
 
 
 @dataclass(frozen=True, slots=True)

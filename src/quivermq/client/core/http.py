@@ -22,6 +22,8 @@ def request_bytes(call: Call, common: str, prefix: str = "") -> bytes:
     lines = f"{call.method} {path} HTTP/1.1\r\n{common}"
     if call.accept is not None:
         lines += f"Accept: {call.accept}\r\n"
+    for name, value in call.headers.items():
+        lines += f"{name}: {value}\r\n"
     if call.body:
         lines += f"Content-Type: {call.content_type}\r\n"
     if call.body or call.method in _METHODS_WITH_BODY:

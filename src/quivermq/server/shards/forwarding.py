@@ -1,5 +1,7 @@
 """Hands requests on to other brokers, and their answers back."""
 
+from collections.abc import Mapping
+
 from quivermq.client.asynchronous.pool import AsyncPool
 from quivermq.client.core.address import Address, common_headers, default_ssl_context
 from quivermq.client.core.call import Broken, Call
@@ -8,7 +10,10 @@ from quivermq.server.http import Request, Response, error_response
 
 _POOLS_MAX = 256
 _TIMEOUT_S = 30.0
-# Of an answer's headers, those that say something to the client; the others are between two machines.
+# Those of the broker itself, such as a message's: nothing of browsers and proxies goes with them.
+_OWN = "quiver-"
+_REQUEST_ID = "quiver-request-id"
+# Of an answer's headers, also those that say something to the client; the others are between two machines.
 _HEADERS = ("allow", "cache-control", "etag", "location", "retry-after", "www-authenticate")
 
 
@@ -31,13 +36,16 @@ class Forwarder:
             request.headers.get("content-type", ""),
             accept=request.headers.get("accept"),
             wait_s=self._wait_s,
+            # By the same id it is found in the logs of both.
+            headers={**_own(request.headers), _REQUEST_ID: request.id},
         )
         outcome = await self._pool(url, _key_of(request)).exchange(call)
         if isinstance(outcome, Broken):
             # What was never sent may be sent to the next owner. Of all else nobody knows.
             kind = Unreachable if outcome.was_sent else Unavailable
             return error_response(kind(f"the broker of this shard does not answer: {outcome.reason}"))
-        headers = {name.title(): outcome.headers[name] for name in _HEADERS if name in outcome.headers}
+        named = {name: outcome.headers[name] for name in _HEADERS if name in outcome.headers}
+        headers = {name.title(): value for name, value in {**named, **_own(outcome.headers)}.items()}
         return Response(
             outcome.status, outcome.body, outcome.headers.get("content-type", ""), headers or None
         )
@@ -58,6 +66,10 @@ class Forwarder:
         """End all connections."""
         while self._pools:
             await self._pools.popitem()[1].close()
+
+
+def _own(headers: Mapping[str, str]) -> dict[str, str]:
+    return {n: value for n, value in headers.items() if n.startswith(_OWN) and n != _REQUEST_ID}
 
 
 def _key_of(request: Request) -> str | None:

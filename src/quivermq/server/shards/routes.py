@@ -6,14 +6,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from quivermq.cluster.admin import ClusterAdmin
 from quivermq.cluster.placement import SHARDS_MAX
 from quivermq.cluster.topics import narrow, widen
-from quivermq.errors import Unavailable
+from quivermq.errors import NotFound, Unavailable
+from quivermq.model.names import DEAD_LETTER_SUFFIX
 from quivermq.server.access import Permission, check_topics, may_see
 from quivermq.server.figures import PROMETHEUS, exposition
 from quivermq.server.http import Request, Response, json_response
 from quivermq.server.routes.operations import who
-from quivermq.server.routing import Parameter, Route, number_given, number_parameter
+from quivermq.server.routing import Parameter, Route, flag_of, number_given, number_parameter
+from quivermq.server.shards.figures import FIGURES, figures_of_all, figures_of_own
 from quivermq.server.shards.measuring import measure_all
 from quivermq.server.shards.merging import merged_stats, merged_topics
 
@@ -21,8 +24,12 @@ if TYPE_CHECKING:
     from quivermq.server.shards.app import ClusterApp
 
 _OPEN, _READ_EACH = Permission("none"), Permission("read", "each")
+_ADMIN = Permission("admin", "all")
 _LIMIT = number_parameter("limit", "List at most this many; by default all.", 1, 100_000)
 _AFTER = Parameter("after", {"type": "string"}, "Only the topics behind this one, by name.")
+_OWN = Parameter(
+    "own", {"type": "boolean", "default": False}, "Only of the shards that this broker serves."
+)
 _TOPICS = Parameter("topics", {"type": "string"}, "Names and patterns, separated by commas; otherwise all.")
 
 
@@ -33,10 +40,54 @@ class WideTopicIn(msgspec.Struct, forbid_unknown_fields=True):
     spread: Annotated[int, Meta(ge=1, le=SHARDS_MAX)]
 
 
-def cluster(app: "ClusterApp", _: Request) -> Response:
+class MoveIn(msgspec.Struct, forbid_unknown_fields=True):
+    """The broker that is to have a shard; `any` leaves it to placement again."""
+
+    broker: str
+
+
+def cluster(app: "ClusterApp", request: Request) -> Response:
     """The map of the cluster: its brokers, who owns which shard, and what is wrong with them."""
-    whose = {"cluster": app.keys.cluster, "broker": app.node.id}
-    return json_response({**whose, **app.view.to_json(), "alerts": [*map(asdict, app.alerts())]})
+    shown = {"cluster": app.keys.cluster, "broker": app.node.id, **app.view.to_json()}
+    shown["topics"] = {n: topic for n, topic in shown["topics"].items() if _is_told_of(request, n)}
+    return json_response({**shown, "alerts": [*map(asdict, app.alerts())]})
+
+
+def _is_told_of(request: Request, topic: str) -> bool:
+    """Whether who asks may know where a topic is, or the dead letters of it, which are there, too."""
+    return may_see(request, topic) or may_see(request, topic + DEAD_LETTER_SUFFIX)
+
+
+async def figures(app: "ClusterApp", request: Request) -> dict[str, Any]:
+    """What every shard does with its store, and what that would cost: an estimate."""
+    if flag_of(request, _OWN):
+        return {"time": app.clock.now_us(), "shards": figures_of_own(app), "silent": []}
+    return await figures_of_all(app, request)
+
+
+async def move_shard(app: "ClusterApp", request: Request, body: MoveIn) -> dict[str, Any]:
+    """Let a shard belong to a broker. Its owner gives it away as soon as it sees that."""
+    number = request.params["shard"]
+    if not (number.isascii() and number.isdigit() and len(number) < 5):
+        raise NotFound(f"there is no shard {number[:20]!r}: the cluster has {app.view.shards}")
+    await app.run(_admin(app).move, int(number), body.broker)
+    return {"shard": int(number), "broker": body.broker}
+
+
+async def drain_broker(app: "ClusterApp", request: Request) -> dict[str, Any]:
+    """Let a broker give all its shards to the others, and take no more."""
+    await app.run(_admin(app).drain, request.params["broker"])
+    return {"broker": request.params["broker"], "draining": True}
+
+
+async def undo_drain(app: "ClusterApp", request: Request) -> dict[str, Any]:
+    """Let a broker own shards again."""
+    await app.run(_admin(app).undo_drain, request.params["broker"])
+    return {"broker": request.params["broker"], "draining": False}
+
+
+def _admin(app: "ClusterApp") -> ClusterAdmin:
+    return ClusterAdmin(app.node.etcd, app.keys, app.view.shards)
 
 
 async def widen_topic(app: "ClusterApp", request: Request, body: WideTopicIn) -> dict[str, Any]:
@@ -103,6 +154,10 @@ def _route(
 
 ROUTES: list[Route] = [
     _route("GET", "/v1/cluster", cluster, "Who owns which shard", _READ_EACH),
+    _route("GET", FIGURES, figures, "What the shards do with their store", _READ_EACH, query=(_OWN,)),
+    _route("POST", "/v1/cluster/shards/{shard}/move", move_shard, "Move a shard", _ADMIN, body=MoveIn),
+    _route("POST", "/v1/cluster/brokers/{broker}/drain", drain_broker, "Drain a broker", _ADMIN),
+    _route("DELETE", "/v1/cluster/brokers/{broker}/drain", undo_drain, "Undo a drain", _ADMIN),
     _route(
         "POST",
         "/v1/cluster/topics",

@@ -4,13 +4,16 @@ import asyncio
 import json
 import re
 from collections.abc import Awaitable
+from contextlib import closing
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from support.etcd_gateway import EtcdGateway, served
 from support.manual_clock import ManualClock
 from support.queues import START_US
 
+from quivermq.cluster.admin import ClusterAdmin
 from quivermq.cluster.hosting import HostingFigures
 from quivermq.cluster.naming import ClusterKeys
 from quivermq.cluster.node import ClusterNode
@@ -19,7 +22,11 @@ from quivermq.cluster.view import BrokerInfo, ClusterView, Owner
 from quivermq.server.http import Request, Response
 from quivermq.server.keys import KeyStore, create_key
 from quivermq.server.shards.app import ClusterApp
+from quivermq.server.shards.served import ServedShard
 from quivermq.settings import ServerSettings
+from quivermq.shared.counting import Requests
+from quivermq.shared.etcd import EtcdClient, put_key
+from quivermq.shared.figures import CacheFigures, CheckpointFigures, CommitFigures, SharedFigures
 
 SHARDS = 4
 TOPIC = "orders"
@@ -35,6 +42,7 @@ class Node:
     is_fresh = True
     is_leaving = False
     lease_left_s = 4.5
+    etcd: EtcdClient
     figures = HostingFigures()
 
     def __init__(self) -> None:
@@ -211,6 +219,24 @@ def test_the_map_is_that_of_the_view(place: Place) -> None:
     assert [owner["broker"] for owner in shown["owners"]] == ["b"] * SHARDS
 
 
+def test_a_key_is_told_of_its_own_wide_topics_alone(tmp_path: Path) -> None:
+    mine = create_key(tmp_path, "read", ["logs.*"]).text
+    dead = create_key(tmp_path, "read", ["orders.dlq"]).text
+    every = create_key(tmp_path, "read").text
+    place = Place(tmp_path)
+    there = place.node.view
+    topics = {"logs.a": (0, 1), "orders": (2, 3)}
+    place.node.view = ClusterView(SHARDS, there.brokers, there.owners, topics=topics)
+
+    def shown(key: str) -> list[str]:
+        return list(json.loads(place.ask("GET", "/v1/cluster", key=key).body)["topics"])
+
+    assert shown(mine) == ["logs.a"]
+    # It is found by the name of its origin.
+    assert shown(dead) == ["orders"]
+    assert shown(every) == ["logs.a", "orders"]
+
+
 def test_ready_is_who_has_a_fresh_lease(place: Place) -> None:
     assert place.ask("GET", "/healthz").status == 200
     assert place.ask("GET", "/readyz").status == 200
@@ -253,3 +279,77 @@ def test_alerts_are_told_with_the_map(place: Place) -> None:
     [alert] = json.loads(place.ask("GET", "/v1/cluster").body)["alerts"]
     assert (alert["alert"], alert["severity"]) == ("QuiverShardWithoutOwner", "page")
     assert alert["since"] == START_US - 75_000_000
+
+
+class Opened:
+    """A shard that is served, as far as its figures go."""
+
+    def __init__(self, figures: SharedFigures) -> None:
+        self.shard = self.disk = self
+        self._figures = figures
+
+    def figures(self) -> SharedFigures:
+        return self._figures
+
+
+def test_figures_are_those_of_all_who_answer(place: Place) -> None:
+    figures = SharedFigures(
+        epoch=7,
+        failure=None,
+        uncommitted_bytes=5,
+        seconds=3600,
+        commits=CommitFigures(chunks=10, bytes=1000),
+        checkpoint=CheckpointFigures(),
+        cache=CacheFigures(),
+        requests={"put": Requests(1000), "get": Requests(0)},
+    )
+    place.app.served[2] = cast(ServedShard, Opened(figures))
+    own = json.loads(place.ask("GET", "/v1/cluster/figures?own=true").body)
+    shard = own["shards"]["2"]
+    assert (shard["broker"], shard["epoch"], shard["commits"]["chunks"]) == ("a", 7, 10)
+    assert shard["requests"]["put"] == {"count": 1000, "failed": 0, "bytes": 0}
+    assert shard["estimated_dollars_a_month"] == pytest.approx(0.005 * 24 * 30)
+    whole = json.loads(place.ask("GET", "/v1/cluster/figures").body)
+    assert (whole["shards"], whole["silent"]) == (own["shards"], ["b"])
+
+
+async def run_here(act: Any, *args: Any) -> Any:
+    """In this thread, whose connections to etcd are closed at the end."""
+    return act(*args)
+
+
+def test_shards_are_moved_and_brokers_drained_by_who_may(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = {scope: create_key(tmp_path, scope).text for scope in ("read", "admin")}
+    narrow = create_key(tmp_path, "admin", topics=["orders"]).text
+    place = Place(tmp_path)
+    with served(EtcdGateway()) as url, closing(EtcdClient([url])) as etcd:
+        place.node.etcd = etcd
+        monkeypatch.setattr(place.app, "run", run_here)
+        lease = etcd.grant_lease(60)
+        etcd.transact([], [put_key(place.node.keys.broker("b"), OTHER.encoded(), lease=lease)])
+        move, drain = "/v1/cluster/shards/2/move", "/v1/cluster/brokers/b/drain"
+        for key in (keys["read"], narrow):
+            assert place.error("POST", move, body=b'{"broker": "b"}', key=key) == (403, "denied")
+            assert place.error("POST", drain, key=key) == (403, "denied")
+        look = ClusterAdmin(etcd, place.node.keys, SHARDS).look
+        assert (look().wishes, look().drains) == ({}, frozenset())
+        moved = place.ask("POST", move, b'{"broker": "b"}', keys["admin"])
+        assert json.loads(moved.body) == {"shard": 2, "broker": "b"}
+        assert look().wishes == {2: "b"}
+        assert json.loads(place.ask("POST", drain, key=keys["admin"]).body) == {
+            "broker": "b",
+            "draining": True,
+        }
+        assert look().drains == {"b"}
+        assert place.ask("DELETE", drain, key=keys["admin"]).status == 200
+        assert place.ask("POST", move, b'{"broker": "any"}', keys["admin"]).status == 200
+        assert (look().wishes, look().drains) == ({}, frozenset())
+        for path, body in (
+            (move, b'{"broker": "c"}'),
+            ("/v1/cluster/shards/4/move", b'{"broker": "b"}'),
+            ("/v1/cluster/shards/x/move", b'{"broker": "b"}'),
+            ("/v1/cluster/brokers/c/drain", b""),
+        ):
+            assert place.error("POST", path, body=body, key=keys["admin"]) == (404, "not_found")
