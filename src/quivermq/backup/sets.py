@@ -13,6 +13,7 @@ at work meanwhile.
 """
 
 import json
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from os import urandom
@@ -33,6 +34,8 @@ RUN = "run/"
 MOMENT = "moment/"
 # Not as the files of a queue in a bucket are called: who collects the garbage of one must not see these.
 PART = "part/"
+# Whoever restores may have the backups from somebody else.
+_PART_NAME = re.compile(r"part/[0-9]{20}-[0-9a-f]{16}")
 
 _VERSION = 1
 _BYTES_MAX = 1 << 20
@@ -147,7 +150,10 @@ class BackupSet:
             return None
         document = self._document(name, ("version", "queue", "backup", "shards"), data)
         try:
-            shards = {str(shard): Part(*part) for shard, part in document["shards"].items()}
+            shards = {
+                str(shard): Part(str(name), int(size), int(crc))
+                for shard, (name, size, crc) in document["shards"].items()
+            }
             return BackupManifest(Backup(**document["backup"]), str(document["queue"]), shards)
         except (TypeError, ValueError, AttributeError) as error:
             raise damaged(name, f"it is not as it should be ({error})") from error
@@ -157,7 +163,9 @@ class BackupSet:
         return decode_checkpoint(part.name, self.part(part, CHECKPOINT_BYTES_MAX))
 
     def part(self, part: Part, bytes_max: int | None = None) -> bytes:
-        """The bytes of a part. Raises DamagedChunk when they are not what they were."""
+        """The bytes of a part. Raises DamagedChunk when they are not what they were, or lie elsewhere."""
+        if not _PART_NAME.fullmatch(part.name):
+            raise damaged(part.name[:200], "no part of a backup has such a name")
         data = self.store.get(part.name, part.size if bytes_max is None else bytes_max)
         if data is None:
             raise damaged(part.name, "it is not there")

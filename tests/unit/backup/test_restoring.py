@@ -5,16 +5,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from crc32c import crc32c
 from support.backups import DATA, BackedUp, backed_up
 from support.faulty_disk import FaultyDisk
 from support.shared import CACHE, LIMITS, queue_on
 
 import quivermq
-from quivermq.backup import restore_from
+from quivermq.backup import BackupSet, restore_from
 from quivermq.chaos.faulty_device import PowerCut
 from quivermq.errors import Conflict, DamagedChunk, DirectoryLocked, DiskFull, NotFound, StoreUnreachable
 from quivermq.shared import SharedDisk, open_shared
+from quivermq.shared.checkpoint import Part
 from quivermq.shared.conditional import ConditionalChunks
+from quivermq.shared.local import DirectoryStore
 from quivermq.shared.memory import MemoryStore, StoreFault, StoreStep
 
 TARGET = Path("/restored")
@@ -246,3 +249,12 @@ def test_a_queue_that_begins_in_the_bucket_meanwhile_is_left_alone(
     with queue_on(disk) as mq:
         assert [message.value for message in mq.queue("new").read()] == [b"mine"]
     disk.close()
+
+
+def test_a_backup_cannot_name_what_lies_elsewhere(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(b"secret")
+    (tmp_path / "backups" / "part").mkdir(parents=True)
+    backups = BackupSet(DirectoryStore(tmp_path / "backups"), "backups")
+    for name in ("../secret", str(tmp_path / "secret"), "part/../../secret"):
+        with pytest.raises(DamagedChunk, match="no part of a backup has such a name"):
+            backups.part(Part(name, 6, crc32c(b"secret")))

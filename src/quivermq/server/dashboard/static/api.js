@@ -4,6 +4,9 @@
 /** Where the broker is to a browser: "/", or what a proxy puts before it, such as "/quiver/". */
 export const ROOT = new URL("../", import.meta.url).pathname;
 
+/** Where the cluster is whose shard this is, as "/" for "/shards/0/"; null for a broker of none. */
+export const CLUSTER = /^(.*\/)shards\/\d+\/$/.exec(ROOT)?.[1] ?? null;
+
 // One name for each broker: two of them may be below one address, and a key is for one of them.
 const KEY = ROOT === "/" ? "quiver-key" : `quiver-key ${ROOT}`;
 const TIMEOUT_MS = 10_000;

@@ -1,5 +1,7 @@
 // Which pages there are, and how they are addressed.
 
+import { CLUSTER } from "./api.js";
+
 // The first that fits is taken. `{name}` is one part of the address and may hold anything.
 export const PAGES = [
   { route: "overview", module: "overview", title: "Overview", nav: "Overview", key: "o" },
@@ -14,6 +16,7 @@ export const PAGES = [
   { route: "dead-letters/{topic}", module: "dead_letters", title: "Dead letters of {topic}", within: "dead-letters" },
   { route: "delayed", module: "delayed", title: "Delayed", nav: "Delayed", key: "l" },
   { route: "delayed/{topic}", module: "delayed", title: "Delayed messages of {topic}", within: "delayed" },
+  ...(CLUSTER === null ? [] : [{ route: "cluster", module: "cluster", title: "Cluster", nav: "Cluster", key: "c" }]),
 ];
 
 /** The page of an address: {page, params, query}. */
