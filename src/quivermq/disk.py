@@ -52,6 +52,8 @@ Buffer = bytes | bytearray | memoryview
 Ticket = int
 
 # What the usual file systems let a name have.
+# What is free on a disk that knows no end, as a bucket.
+ENDLESS_BYTES = 1 << 60
 _NAME_BYTES_MAX = 255
 _BUFFERS_MAX = os.sysconf("SC_IOV_MAX") if hasattr(os, "sysconf") else 16
 

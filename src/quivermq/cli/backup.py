@@ -94,7 +94,7 @@ def _made(target: str, data: str | None, server: str | None, keep: int | None) -
         backup = mq.backup(target, progress=show)
     gone = 0 if keep is None else len(_pruned(target, keep))
     parts = [f"backup {backup.number} of {moment_text(backup.taken_us)}", counted(backup.files, "file")]
-    parts += [size_text(backup.bytes), f"{size_text(backup.new_bytes)} of it new"]
+    parts += [size_text(backup.bytes), f"{size_text(backup.new_bytes)} stored for it"]
     if gone:
         parts.append(f"{counted(gone, 'backup')} taken away")
     notes = []
@@ -125,7 +125,7 @@ def list_backups(target: TargetArgument) -> CommandResult:
         )
         for each in listed
     ]
-    table = TextTable(("number", "taken", "files", "size", "new", ""), rows)
+    table = TextTable(("number", "taken", "files", "size", "stored", ""), rows)
     return CommandResult({"backups": listed}, table)
 
 
@@ -151,7 +151,10 @@ def verify(
     if report.damage:
         rows = [(str(each), reason) for each, reason in sorted(report.damage.items())]
         lines.append(TextTable(("damaged", "because"), rows))
-    parts = counted(len(whole), "whole backup"), counted(report.objects, "object"), size_text(report.bytes)
+    parts = [counted(len(whole), "whole backup")]
+    # Small files are in the backup itself.
+    if report.objects:
+        parts += [counted(report.objects, "object"), size_text(report.bytes)]
     return CommandResult(
         {
             "is_sound": report.is_sound,

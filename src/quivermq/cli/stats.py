@@ -4,6 +4,7 @@ from quivermq.cli.command import on_queue
 from quivermq.cli.connecting import open_to_look
 from quivermq.cli.group import COUNT_COLUMNS, counts, state_text
 from quivermq.cli.output import CommandResult, TextTable, counted, size_text
+from quivermq.disk import ENDLESS_BYTES
 from quivermq.model.stats import Alert, TopicStats
 from quivermq.queue.connection import Connection
 
@@ -19,12 +20,13 @@ def command(mq: Connection) -> CommandResult:
     """
     stats = mq.stats()
     rows = [row for topic in stats.topics.values() for row in _rows(topic)]
-    whole = (
+    whole = [
         counted(len(stats.topics), "topic"),
         counted(stats.messages, "message"),
         size_text(stats.bytes),
-        f"{size_text(stats.free_bytes)} free",
-    )
+    ]
+    if stats.free_bytes < ENDLESS_BYTES:
+        whole.append(f"{size_text(stats.free_bytes)} free")
     tables = [TextTable(_COLUMNS, rows)] if rows else []
     return CommandResult(stats.as_dict(), *tables, ", ".join(whole), *_alerts(stats.alerts))
 

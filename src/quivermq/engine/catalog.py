@@ -173,7 +173,8 @@ class Catalog:
         made = self._defaults.make(name, given, origin=self.table.origin_of(name))
         if made.spread > 1 and made.spread_index is None:
             reason = (
-                f"{made.spread} needs a cluster: a data directory, or a broker alone, has all partitions"
+                f"{made.spread} needs a cluster, by the URLs of several brokers, such as"
+                " http://a:7070,http://b:7070: a data directory, or a broker alone, has all partitions"
             )
             raise InvalidSettings("spread", reason, origin="arguments")
         return made

@@ -54,7 +54,10 @@ def check_bucket(url: str) -> str:
 def check_path(path: str | os.PathLike[str]) -> None:
     """Raise InvalidRequest for a path that was a URL once: a directory called `s3:` is nobody's wish."""
     if isinstance(path, PurePath) and _FLATTENED.match(os.fspath(path)):
-        raise InvalidRequest(f"{os.fspath(path)!r:.300} was a URL and is a path now: give it as text")
+        raise InvalidRequest(
+            f"{os.fspath(path)!r:.300} looks like a URL that became a path: give it as text, with two"
+            " slashes, such as s3://bucket/prefix"
+        )
 
 
 def place_of(text: str) -> Path | str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from quivermq.clock import Clock, SystemClock
-from quivermq.disk import Buffer, File, Lock
+from quivermq.disk import ENDLESS_BYTES, Buffer, File, Lock
 from quivermq.errors import DamagedChunk, NotFound, NotOwner, StorageFailed, StoreUnreachable
 from quivermq.shared.blocks import Blocks
 from quivermq.shared.checkpoint import decode_checkpoint
@@ -28,8 +28,6 @@ from quivermq.shared.stored_files import Stored, StoredContent, StoredFiles, Sto
 _LOOKS_MAX = 100
 # From so many bytes on, what chunks have brought is exchanged for a checkpoint that has it as objects.
 _HELD_BYTES_MAX = 64 << 20
-# Nobody writes there; whoever asks beforehand shall not be kept from looking.
-_FREE_BYTES = 1 << 60
 
 
 class StoredDisk:
@@ -168,7 +166,8 @@ class StoredDisk:
         return self.is_directory(path) or path in self._files.contents
 
     def free_bytes(self, path: Path) -> int:  # noqa: ARG002 - There is one store for all.
-        return _FREE_BYTES
+        # Nobody writes there; whoever asks beforehand shall not be kept from looking.
+        return ENDLESS_BYTES
 
     def sync_directory(self, directory: Path) -> None:
         """Whatever can be seen is committed."""

@@ -41,6 +41,7 @@ def test_make_list_verify_prune_restore(data: Path, tmp_path: Path) -> None:
     second = told("backup", "make", target, "--data", data)
     assert [each["number"] for each in told("backup", "list", target)["backups"]] == [1, 2]
     assert told("backup", "verify", target)["whole"] == [1, 2]
+    assert "2 whole backups" in quiver("backup", "verify", target).text
     at = first["taken_us"] / 1_000_000
     restored = told("restore", target, tmp_path / "old", "--at", f"{at:.6f}")
     assert (restored["backup"]["number"], restored["report"]["messages"]) == (1, 2)

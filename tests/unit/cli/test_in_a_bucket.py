@@ -122,3 +122,10 @@ def test_what_was_lost_is_told_in_words(store: MemoryStore, orders: quivermq.Que
     assert ran.code == 0, ran
     assert "1 chunk lost, 0 parts mended: the queue goes on from checkpoint" in ran.text
     assert "quarantine/" in ran.text
+
+
+def test_a_bucket_that_is_looked_at_tells_nothing_of_free_space(orders: quivermq.Queue) -> None:
+    orders.put(b"tea")
+    told = quiver("stats", *DATA).text
+    assert "1 topic, 1 message, " in told
+    assert " free" not in told

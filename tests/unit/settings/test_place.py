@@ -72,7 +72,7 @@ def test_another_kind_of_url_is_named() -> None:
 
 def test_a_path_that_was_a_url_is_refused() -> None:
     check_path(Path("data"))
-    with pytest.raises(InvalidRequest, match="was a URL and is a path now"):
+    with pytest.raises(InvalidRequest, match="looks like a URL that became a path: give it as text"):
         check_path(Path("s3://bucket/a"))
 
 

@@ -12,6 +12,7 @@ from quivermq.server.http import Request, Response, problem
 
 SHARDS = "/shards/"
 _TOPICS = "/v1/topics"
+_BY_SEVERAL = "connect by the URLs of several brokers, such as http://a:7070,http://b:7070"
 
 
 class ShardPath(NamedTuple):
@@ -43,14 +44,14 @@ def shard_by_topic(request: Request, view: ClusterView) -> ShardPath | Response:
         return problem(
             501,
             "not_implemented",
-            "a pattern may have topics on several shards: use the library, or ask each shard",
+            f"a pattern may have topics on several shards: {_BY_SEVERAL}, or ask each shard",
         )
     if (wide := view.topics.get(topic.removesuffix(".dlq"))) is not None:
         paths = ", ".join(f"{SHARDS}{shard}" for shard in wide)
         return problem(
             501,
             "not_implemented",
-            f"{topic[:200]} is on several shards: use the library, or ask each, below {paths}",
+            f"{topic[:200]} is on several shards: {_BY_SEVERAL}, or ask each, below {paths}",
         )
     return ShardPath(shard_of(topic, view.shards), request.path)
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from quivermq.client.asynchronous.pool import AsyncPool
 from quivermq.client.core.address import Address, common_headers, default_ssl_context
 from quivermq.client.core.call import Broken, Call
-from quivermq.errors import Unreachable
+from quivermq.errors import Unavailable, Unreachable
 from quivermq.server.http import Request, Response, error_response
 
 _POOLS_MAX = 256
@@ -41,9 +41,9 @@ class Forwarder:
         )
         outcome = await self._pool(url, _key_of(request)).exchange(call)
         if isinstance(outcome, Broken):
-            return error_response(
-                Unreachable(f"the broker of this shard does not answer: {outcome.reason}")
-            )
+            # What was never sent may be sent to the next owner. Of all else nobody knows.
+            kind = Unreachable if outcome.was_sent else Unavailable
+            return error_response(kind(f"the broker of this shard does not answer: {outcome.reason}"))
         named = {name: outcome.headers[name] for name in _HEADERS if name in outcome.headers}
         headers = {name.title(): value for name, value in {**named, **_own(outcome.headers)}.items()}
         return Response(

@@ -121,22 +121,66 @@ def test_a_shard_of_nobody_is_there_soon(place: Place, owner: Owner | None) -> N
         assert json.loads(response.body)["error"]["retryable"]
 
 
-def test_a_call_at_the_root_waits_for_the_next_owner(tmp_path: Path) -> None:
+def url_of(server: asyncio.Server) -> str:
+    return f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+def test_a_call_at_the_root_waits_for_the_next_owner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """First nobody has the shard, then one who is lost but whose lease goes on, then one who answers."""
     place = Place(tmp_path, patience_s=60)
-    there = place.node.view
-    place.node.view = ClusterView(SHARDS, there.brokers)
+    lost = place.node.view
+    place.node.view = ClusterView(SHARDS, lost.brokers)
+    forward = place.app.forwarder.forward
 
     async def asked() -> Response:
-        answer = place.app.answer(Request("POST", f"/v1/topics/{TOPIC}/messages", body=b"{}"))
-        assert isinstance(answer, Awaitable)
-        task: asyncio.Future[Response] = asyncio.ensure_future(answer)
-        await asyncio.sleep(0)
-        assert not task.done()
-        place.node.view = there
-        return await task
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+            await writer.drain()
+            writer.close()
 
-    # It went to that one, which does not answer: not a word of nobody.
-    assert json.loads(asyncio.run(asked()).body)["error"]["code"] == "unreachable"
+        async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+            live = ClusterView(
+                SHARDS, {**lost.brokers, "b": BrokerInfo("b", url_of(server), "1")}, lost.owners
+            )
+
+            async def forward_and_move(url: str, path: str, request: Request) -> Response:
+                response = await forward(url, path, request)
+                place.node.view = live
+                return response
+
+            monkeypatch.setattr(place.app.forwarder, "forward", forward_and_move)
+            answer = place.app.answer(Request("POST", f"/v1/topics/{TOPIC}/messages", body=b"{}"))
+            assert isinstance(answer, Awaitable)
+            task: asyncio.Future[Response] = asyncio.ensure_future(answer)
+            await asyncio.sleep(0)
+            assert not task.done()
+            place.node.view = lost
+            response = await task
+            await place.app.forwarder.close()
+            return response
+
+    response = asyncio.run(asked())
+    assert (response.status, response.body) == (200, b"{}")
+
+
+@pytest.mark.parametrize(("was_sent", "code"), [(False, "unavailable"), (True, "unreachable")])
+def test_what_an_owner_that_is_lost_may_have_done_is_told(place: Place, was_sent: bool, code: str) -> None:
+    async def asked() -> Response:
+        async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readline()
+            writer.close()
+
+        server = await asyncio.start_server(hang_up, "127.0.0.1", 0)
+        async with server:
+            url = url_of(server) if was_sent else OTHER.url
+            request = Request("POST", f"/v1/topics/{TOPIC}/messages", body=b"{}")
+            return await place.app.forwarder.forward(url, request.path, request)
+
+    response = asyncio.run(asked())
+    assert (response.status, json.loads(response.body)["error"]["code"]) == (503, code)
 
 
 def test_without_forwarding_clients_go_there_themselves(tmp_path: Path) -> None:
@@ -150,8 +194,8 @@ def test_without_forwarding_clients_go_there_themselves(tmp_path: Path) -> None:
 
 
 def test_what_does_not_answer_is_said(place: Place) -> None:
-    assert place.error("GET", f"/v1/topics/{TOPIC}") == (503, "unreachable")
-    assert place.error("GET", "/v1/topics") == (503, "unreachable")
+    assert place.error("GET", f"/v1/topics/{TOPIC}") == (503, "unavailable")
+    assert place.error("GET", "/v1/topics") == (503, "unavailable")
 
 
 def test_nothing_is_handed_on_for_who_may_not(tmp_path: Path) -> None:
@@ -160,7 +204,7 @@ def test_nothing_is_handed_on_for_who_may_not(tmp_path: Path) -> None:
     put = f"/v1/topics/{TOPIC}/messages"
     assert place.error("POST", put, body=b"{}") == (401, "unauthenticated")
     assert place.error("POST", put, body=b"{}", key=key) == (403, "denied")
-    assert place.error("GET", f"/v1/topics/{TOPIC}", key=key) == (503, "unreachable")
+    assert place.error("GET", f"/v1/topics/{TOPIC}", key=key) == (503, "unavailable")
     assert place.error("GET", "/v1/cluster") == (401, "unauthenticated")
     assert place.ask("GET", "/v1/cluster", key=key).status == 200
     # Nor is a large body read for them.
