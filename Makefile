@@ -77,14 +77,14 @@ test-faults: $(INSTALLED) $(TRACER) $(ETCD) ## run the tests with crashes, faili
 test-soak: $(INSTALLED) ## run a broker for two minutes with a million delayed messages
 	$(PYTEST) $(SOAK)
 
-chaos: $(INSTALLED) $(TRACER) ## run the fault suite with CHAOS_CYCLES kills and faults in each test, and kill Spark at every step
+chaos: $(INSTALLED) $(TRACER) $(ETCD) ## run the fault suite with CHAOS_CYCLES kills and faults in each test, and kill Spark at every step
 	$(PYTEST) -m fault --timeout=0 --chaos-cycles=$(CHAOS_CYCLES) tests/crash $(ARGS)
 	$(PYTEST) --timeout=0 --chaos-cycles=$(CHAOS_CYCLES) tests/spark/test_write_kill9.py tests/spark/test_jobs_kill9.py
 
 soak: $(INSTALLED) ## let a broker work for SOAK_SECONDS with a million delayed messages, and see that it stays small
 	$(PYTEST) --timeout=0 --soak-seconds=$(SOAK_SECONDS) $(SOAK) $(ARGS)
 
-faults: $(INSTALLED) $(TRACER) ## run every test of a fault, and write the table in docs/concepts/guarantees.md
+faults: $(INSTALLED) $(TRACER) $(ETCD) ## run every test of a fault, and write the table in docs/concepts/guarantees.md
 	$(PYTEST) -m fault --fault-record=build/faults.json $(ARGS)
 	$(BIN)/python tools/fault_table.py build/faults.json
 

@@ -33,11 +33,15 @@ class Table(NamedTuple):
 
 TABLES = [
     Table("fault table", FILE_FAULTS, {"engine": "against the engine", "broker": "against a broker"}),
-    Table("table of store faults", STORE_FAULTS, {"bucket": "on a bucket"}),
+    Table("table of store faults", STORE_FAULTS, {"bucket": "on a bucket", "cluster": "on a cluster"}),
 ]
 
 # Why a row has nothing to show in a column.
-_ELSEWHERE = {("soak", "engine"): "through the broker"}
+_ELSEWHERE = {
+    ("soak", "engine"): "through the broker",
+    **{(fault, "bucket"): "without a cluster" for fault in ("etcd", "partition", "rolling", "skew")},
+    ("unsafe", "cluster"): "etcd decides there",
+}
 
 
 def rows_of(table: Table, ran: Iterable[dict[str, Any]]) -> str:

@@ -1,4 +1,4 @@
-"""Every case of `quiver chaos`, against the engine, a real broker and a bucket, but kills and the soak.
+"""Every case of `quiver chaos`, against the engine, a broker, a bucket, a cluster; not kills, nor the soak.
 
 Those have files of their own, and so have the tests that go through every step instead of some by chance.
 """
@@ -26,6 +26,9 @@ CYCLES = {
     ("takeover", "bucket"): 80,
     ("zombie", "bucket"): 20,
     ("store", "bucket"): 24,
+    ("etcd", "cluster"): 1,
+    ("store", "cluster"): 1,
+    ("skew", "cluster"): 1,
 }
 # What happens on a disk in memory, or is quick where a sync takes no time.
 IN_MEMORY = {"interrupted"}

@@ -5,6 +5,8 @@
 - `load`, `history`: a load that uses every feature, and every answer it got, held against the files.
 - `processes`, `http_clients`: workers and brokers that start quickly and are killed, and their clients.
 - `faulty_disk`, `faulty_device`, `durable_state`: a disk in memory that stops, tears, forgets and refuses.
+- `cluster_processes`, `cluster_servers`: a cluster with etcd and a store; `fault_proxy`: links between them
+  that are cut or make trouble; `cluster_load`: its clients, and what they were promised.
 - `system_faults`: failing system calls, small disks and wrong clocks for real processes.
 
 Nobody needs any of it to use a queue. This module has what all share: checks, and threads that fail loudly.

@@ -46,9 +46,25 @@ class HttpClient:
         headers: dict[str, str] | None = None,
     ) -> HttpReply:
         """Ask for something; a body that is not bytes is sent as JSON."""
+        self.send(method, path, body, content_type=content_type, headers=headers)
+        return self.answer()
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        content_type: str = "application/json",
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        """Ask, and leave the answer for later."""
         sent = body if isinstance(body, bytes | None) else json.dumps(body).encode()
         kind = {} if sent is None else {"Content-Type": content_type}
         self._connection.request(method, path, sent, {**kind, **(headers or {})})
+
+    def answer(self) -> HttpReply:
+        """What is answered to what was sent last."""
         response = self._connection.getresponse()
         data = response.read()
         is_json = response.headers.get("Content-Type", "").startswith("application/json")

@@ -246,13 +246,13 @@ class Hosting:
             logger.info("broker %s is in the cluster again", self._membership.id)
 
     def _leave_lost(self) -> None:
-        """Let go of what somebody else may own."""
+        """Let go of what somebody else may own, and of what has failed for good, to open it anew."""
         is_lost = self._membership.lease.is_lost
         with self._changed.lock:
             for number, held in self._held.items():
                 shard = held.shard
                 if held.state is State.OPEN and shard is not None:
-                    if not is_lost and not isinstance(shard.failure, NotOwner):
+                    if not is_lost and shard.failure is None:
                         continue
                     held.state = State.CLOSING
                     shard.fence(f"this broker may not own shard {number} any more")

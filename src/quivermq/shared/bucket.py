@@ -101,6 +101,7 @@ class BucketStore:
             self._asked(
                 name,
                 lambda: self._obstore.put(self._store, name, data, mode="create", use_multipart=False),
+                is_conditional=True,
             )
         except FileExistsError:
             return False
@@ -149,15 +150,18 @@ class BucketStore:
     def close(self) -> None:
         """Connections end with the object."""
 
-    def _asked(self, name: str, ask: Callable[[], Answered]) -> Answered:
-        """What the store answers. Raises FileNotFoundError and FileExistsError besides our own."""
+    def _asked(self, name: str, ask: Callable[[], Answered], *, is_conditional: bool = False) -> Answered:
+        """What the store answers. Raises FileNotFoundError besides our own.
+
+        And FileExistsError under a condition: stores answer other requests with 409 when they are busy.
+        """
         exceptions = self._obstore.exceptions
         _check_process()
         try:
             return ask()
-        except exceptions.AlreadyExistsError as error:
-            raise FileExistsError(name) from error
         except (FileNotFoundError, exceptions.BaseError, OSError, ValueError) as error:
+            if is_conditional and isinstance(error, exceptions.AlreadyExistsError):
+                raise FileExistsError(name) from error
             failure = _failure(self.url, error, exceptions)
             if failure is None:
                 raise FileNotFoundError(name) from error

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 from support.etcd_gateway import EtcdGateway
@@ -15,7 +16,7 @@ from quivermq.cluster.membership import BrokerMembership
 from quivermq.cluster.naming import ClusterKeys
 from quivermq.cluster.view import BrokerInfo, ClusterView
 from quivermq.cluster.watching import ClusterWatcher, look_at
-from quivermq.errors import DamagedChunk, NotOwner, QuiverError
+from quivermq.errors import DamagedChunk, NotOwner, QuiverError, StorageFailed
 from quivermq.shared.etcd import EtcdClient, delete_keys, put_key
 from quivermq.shared.etcd_chunks import EtcdChunks
 from quivermq.shared.lease import KeptLease
@@ -208,6 +209,18 @@ def test_a_shard_that_another_one_has_is_lost_alone(brokers: Brokers) -> None:
     wait_until(lambda: one.closed)
     assert one.closed == [shard]
     # Its key is still this broker's, so it takes it again, with another epoch.
+    wait_until(lambda: 3 in one.shards)
+    assert one.shards[3].chunks.epoch > shard.chunks.epoch
+
+
+def test_a_shard_in_which_nothing_can_be_stored_any_more_is_opened_anew(brokers: Brokers) -> None:
+    [one] = brokers.start("a")
+    brokers.settle()
+    shard = one.shards[3]
+    shard.failure = StorageFailed("commits have ended", path=Path("chunk"))
+    wait_until(lambda: one.closed)
+    assert one.closed == [shard]
+    assert shard.calls == ["fence", "abandon"]
     wait_until(lambda: 3 in one.shards)
     assert one.shards[3].chunks.epoch > shard.chunks.epoch
 

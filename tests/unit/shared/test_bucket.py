@@ -184,6 +184,16 @@ def test_errors_say_what_to_do(obstore: FakeObstore, error: Exception, expected:
         assert "Debug source" not in str(raised.value)
 
 
+def test_a_conflict_where_nothing_was_forbidden_may_be_gone_the_next_time(obstore: FakeObstore) -> None:
+    store = BucketStore("s3://bucket/prefix")
+    obstore.error = AlreadyExistsError("409 Conflict")
+    assert not store.put_if_absent("a", b"")
+    with pytest.raises(StoreUnreachable, match="409 Conflict"):
+        store.put("a", b"")
+    with pytest.raises(StoreUnreachable, match="409 Conflict"):
+        store.remove(["a"])
+
+
 def test_an_endpoint_without_tls_is_meant_so(obstore: FakeObstore, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"):
         monkeypatch.delenv(name, raising=False)

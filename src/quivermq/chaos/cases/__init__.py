@@ -1,8 +1,9 @@
 """The faults, what must hold in spite of each, and the cases in which each is tried.
 
-A case is a function that breaks something in a trial, against the engine, a real broker, or a queue in an
-object store. The modules beside this one have them: `kills`, `simulated_disk`, `simulated_store`,
-`broken_disk`, `damage`, `files`, `clients`, `soak` and `hostile`.
+A case is a function that breaks something in a trial, against the engine, a real broker, a queue in an
+object store, or a cluster of real brokers. The modules beside this one have them: `kills`,
+`simulated_disk`, `simulated_store`, `cluster`, `broken_disk`, `damage`, `files`, `clients`, `soak` and
+`hostile`.
 """
 
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from typing import Literal, NamedTuple
 from quivermq.chaos.cases import (
     broken_disk,
     clients,
+    cluster,
     damage,
     files,
     hostile,
@@ -21,10 +23,11 @@ from quivermq.chaos.cases import (
     simulated_store,
     soak,
 )
+from quivermq.chaos.cluster_servers import why_no_etcd, why_no_store
 from quivermq.chaos.system_faults import why_no_small_disk, why_no_tracing
 from quivermq.chaos.trial import Trial
 
-Against = Literal["engine", "broker", "bucket"]
+Against = Literal["engine", "broker", "bucket", "cluster"]
 
 
 class Fault(NamedTuple):
@@ -113,7 +116,7 @@ FILE_FAULTS = [
         "a clear 4xx, nothing stored, the broker lives",
     ),
 ]
-# Of a queue whose truth is an object store.
+# Of a queue whose truth is an object store, and of a cluster.
 STORE_FAULTS = [
     Fault(
         "takeover",
@@ -129,6 +132,26 @@ STORE_FAULTS = [
         "store",
         "the store fails, loses answers, and does things late or twice",
         "calls wait or are refused; nothing is lost, nothing is there twice, and all goes on",
+    ),
+    Fault(
+        "etcd",
+        "etcd, or its leader, is killed and comes back; etcd stands still for longer than every lease",
+        "nobody answers whose lease may be over; nothing is lost, and all goes on",
+    ),
+    Fault(
+        "partition",
+        "a broker is cut off from etcd, from the store, or from the other brokers",
+        "others take over from one whose lease ends, which answers nothing old; nothing is lost",
+    ),
+    Fault(
+        "rolling",
+        "all brokers are restarted, one after the other, under load",
+        "whoever asks again gets an answer; nothing is lost, nothing is there twice",
+    ),
+    Fault(
+        "skew",
+        "the clocks of brokers are hours apart and set while they run, and owners die",
+        "every acknowledged message is there once, in order; acks and dead letters hold",
     ),
     Fault(
         "unsafe",
@@ -217,4 +240,14 @@ CASES = [
         )
     ),
     Case("unsafe", "bucket", "in memory", simulated_store.unsafe, 4),
+    Case("takeover", "cluster", "kill -9", cluster.kill_owner, 3, why_no_etcd),
+    Case("zombie", "cluster", "stopped", cluster.stop_owner, 1, why_no_etcd),
+    Case("store", "cluster", "trouble", cluster.trouble_store, 2, why_no_store),
+    Case("store", "cluster", "stopped", cluster.stop_store, 1, why_no_store),
+    Case("etcd", "cluster", "killed", partial(cluster.kill_etcd, members=1), 2, why_no_etcd),
+    Case("etcd", "cluster", "leader killed", partial(cluster.kill_etcd, members=3), 2, why_no_etcd),
+    Case("etcd", "cluster", "stopped", cluster.stop_etcd, 1, why_no_etcd),
+    Case("partition", "cluster", "cut", cluster.part, 3, why_no_store),
+    Case("rolling", "cluster", "SIGTERM", cluster.restart_all, 1, why_no_etcd),
+    Case("skew", "cluster", "jumps", cluster.set_clocks, 2, why_no_etcd),
 ]
