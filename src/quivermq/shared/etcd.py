@@ -118,7 +118,10 @@ class EtcdClient:
     def keep_lease(self, lease: int) -> bool:
         """Let a lease begin anew; False when it has ended."""
         answer = self._ask("/v3/lease/keepalive", {"ID": str(lease)}, is_repeatable=True)
-        return int(answer.get("result", {}).get("TTL", 0)) > 0
+        if "result" not in answer:
+            # It says nothing of the lease, which may well be there.
+            raise StoreUnreachable(f"etcd does not say whether a lease is kept: {str(answer)[:200]}")
+        return int(answer["result"].get("TTL", 0)) > 0
 
     def revoke_lease(self, lease: int) -> None:
         """End a lease, and delete its keys."""
@@ -210,7 +213,10 @@ class EtcdClient:
             raise
         self._idle.append((turn, connection))
         # The lease's answer is one of a stream, which is closed behind it.
-        return response.status, json.loads(data.splitlines()[0] if data else b"{}")
+        answer = json.loads(data.splitlines()[0] if data else b"{}")
+        if not isinstance(answer, dict):
+            raise ValueError(f"{data[:80]!r} is no answer of etcd")
+        return response.status, answer
 
     def _taken(self) -> tuple[int, http.client.HTTPConnection]:
         """A connection to the endpoint whose turn it is, for one thread."""

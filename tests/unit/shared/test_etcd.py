@@ -1,8 +1,10 @@
 """The client of etcd: what it asks, and what it makes of answers, of none, and of refusals."""
 
+import json
 import socket
 import ssl
 from collections.abc import Iterator
+from http.client import HTTPResponse
 
 import pytest
 import trustme
@@ -149,3 +151,15 @@ def test_a_watch_tells_what_happens(gateway: EtcdGateway, client: EtcdClient) ->
     ]
     with pytest.raises(StoreUnreachable, match="compacted"):
         next(client.watch("a"))
+
+
+@pytest.mark.parametrize("answer", [None, [], "x", {"error": {"message": "no leader"}}])
+def test_what_says_nothing_of_a_lease_does_not_end_it(
+    client: EtcdClient, answer: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease = client.grant_lease(60)
+    encoded = json.dumps(answer)
+    # As a proxy answers in its place.
+    monkeypatch.setattr(HTTPResponse, "read", lambda *_: encoded.encode())
+    with pytest.raises(StoreUnreachable):
+        client.keep_lease(lease)
