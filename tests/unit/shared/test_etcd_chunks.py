@@ -14,7 +14,8 @@ from quivermq.shared import SharedDisk, SharedLimits, open_shared
 from quivermq.shared.chunk import ChunkHead, encode_chunk
 from quivermq.shared.etcd import EtcdClient
 from quivermq.shared.etcd_chunks import EtcdChunks
-from quivermq.shared.memory import MemoryStore, StoreFault
+from quivermq.shared.memory import MemoryStore, StoreFault, StoreStep
+from quivermq.shared.memory_etcd import MemoryEtcd, MemoryEtcdClient
 from quivermq.shared.stored_disk import StoredDisk
 from quivermq.shared.survey import survey
 
@@ -154,6 +155,28 @@ def test_a_checkpoint_of_the_same_number_replaces_the_one_before(cluster: Cluste
     chunks.trim(1, ())
     assert len(cluster.names("checkpoint/")) == 1
     assert latest(chunks) == (1, b"third")
+
+
+def test_a_transaction_that_arrives_late_does_not_change_which_object_is_a_chunk() -> None:
+    etcd, faults = MemoryEtcd(), [StoreFault.LATE]
+
+    def late_transaction(step: StoreStep) -> StoreFault | None:
+        return faults.pop() if faults and is_claimed and step.name == "/v3/kv/txn" else None
+
+    is_claimed = False
+    store = MemoryStore(fault=late_transaction)
+    client = MemoryEtcdClient(etcd, store)
+    chunks = EtcdChunks(store, client, PREFIX, owner="a")
+    chunks.claim()
+    is_claimed = True
+    with pytest.raises(StoreUnreachable):
+        chunks.append(0, b"0")
+    chunks.append(0, b"0")
+    [decided] = client.range(f"{PREFIX}/chunks/{0:020d}")
+    store.deliver_late()
+    # It names the object of the attempt before, which is taken away when a checkpoint covers the chunk.
+    assert client.range(f"{PREFIX}/chunks/{0:020d}") == [decided]
+    chunks.close()
 
 
 def test_a_lost_answer_counts_also_for_who_lost_the_lease_since(cluster: Cluster) -> None:
