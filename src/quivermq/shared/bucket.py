@@ -109,7 +109,7 @@ class BucketStore:
 
     def get(self, name: str, bytes_max: int) -> bytes | None:
         try:
-            result = self._asked(name, lambda: self._obstore.get(self._store, name))
+            result = self._asked(name, lambda: self._obstore.get(self._store, name), may_be_missing=True)
         except FileNotFoundError:
             return None
         size = result.meta["size"]
@@ -122,6 +122,7 @@ class BucketStore:
             return self._asked(
                 name,
                 lambda: bytes(self._obstore.get_range(self._store, name, start=start, length=length)),
+                may_be_missing=True,
             )
         except FileNotFoundError:
             return None
@@ -142,7 +143,7 @@ class BucketStore:
         if not names:
             return
         try:
-            self._asked(names[0], lambda: self._obstore.delete(self._store, names))
+            self._asked(names[0], lambda: self._obstore.delete(self._store, names), may_be_missing=True)
         except FileNotFoundError:
             for name in names if len(names) > 1 else []:
                 self.remove([name])
@@ -150,8 +151,15 @@ class BucketStore:
     def close(self) -> None:
         """Connections end with the object."""
 
-    def _asked(self, name: str, ask: Callable[[], Answered], *, is_conditional: bool = False) -> Answered:
-        """What the store answers. Raises FileNotFoundError besides our own.
+    def _asked(
+        self,
+        name: str,
+        ask: Callable[[], Answered],
+        *,
+        is_conditional: bool = False,
+        may_be_missing: bool = False,
+    ) -> Answered:
+        """What the store answers. Besides our own errors it raises FileNotFoundError where that may be.
 
         And FileExistsError under a condition: stores answer other requests with 409 when they are busy.
         """
@@ -163,9 +171,13 @@ class BucketStore:
             if is_conditional and isinstance(error, exceptions.AlreadyExistsError):
                 raise FileExistsError(name) from error
             failure = _failure(self.url, error, exceptions)
-            if failure is None:
+            if failure is None and may_be_missing:
                 raise FileNotFoundError(name) from error
-            raise failure from error
+            raise failure or self._no_store(error) from error
+
+    def _no_store(self, error: Exception) -> StoreNotFound:
+        """Something answers there, but not as an object store does to whoever puts or lists."""
+        return StoreNotFound(f"{self.url} is no bucket: look at its endpoint ({_told(error)})")
 
 
 def _check_process() -> None:

@@ -2,7 +2,7 @@
 
 import builtins
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -133,6 +133,19 @@ def test_a_range_of_an_object(obstore: FakeObstore) -> None:
     assert store.get_range("b", 0, 3) is None
     with pytest.raises(DamagedChunk, match="shorter than it was written"):
         store.get_range("a", 10, 1)
+
+
+@pytest.mark.parametrize("act", ["put", "put_if_absent", "names"])
+def test_a_server_that_has_nothing_is_no_store(obstore: FakeObstore, act: str) -> None:
+    store = BucketStore("memory:///")
+    obstore.error = FileNotFoundError("404 page not found")
+    acts: dict[str, Callable[[], object]] = {
+        "put": lambda: store.put("a", b""),
+        "put_if_absent": lambda: store.put_if_absent("a", b""),
+        "names": lambda: store.names(""),
+    }
+    with pytest.raises(StoreNotFound, match="is no bucket: look at its endpoint"):
+        acts[act]()
 
 
 def test_objects_are_put_found_and_removed(obstore: FakeObstore) -> None:
