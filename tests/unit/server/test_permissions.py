@@ -34,7 +34,8 @@ class Locked(Site):
     """A broker that asks for keys: one of each scope for the topics `orders.*`, and one for all."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__(all_routes())
+        # Without a target a backup is refused whoever asks for it.
+        super().__init__(all_routes(), backup_target=str(path / "backups"))
         self.some = {scope: create_key(path, scope, ["orders.*"]).text for scope in SCOPES}
         self.every = {scope: create_key(path, scope).text for scope in SCOPES}
         self.app = App(self.broker, all_routes(), Gate(KeyStore(path), None))
