@@ -45,11 +45,12 @@ examples: $(SERVING) ## run the first examples: a queue, and the log below it
 pipeline: $(INSTALLED) ## run a pipeline on Spark: orders in, revenue out, a report to look at
 	$(BIN)/python examples/pipelines/first_pipeline.py
 
+# Those of faults wait the most and take the longest, so they begin.
 test: $(INSTALLED) ## run the tests, or those of ARGS; much of their time is waiting, so three parts run at a time
 ifdef ARGS
 	$(BIN)/python -m pytest $(ARGS)
 else
-	$(MAKE) --no-print-directory --output-sync=target --keep-going --jobs=3 test-soak test-spark test-queue test-faults test-use
+	$(MAKE) --no-print-directory --output-sync=target --keep-going --jobs=3 test-faults test-soak test-spark test-queue test-use
 endif
 
 # All but the tests of faults, whose syncs and kills are to be of a real disk.
