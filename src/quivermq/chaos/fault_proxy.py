@@ -16,6 +16,8 @@ from random import Random
 _PIECE_BYTES = 1 << 16
 _HEAD_BYTES_MAX = 1 << 20
 _DELAY_S_MAX = 0.5
+# More than any connection takes from being accepted to having a task, or from being closed to its end.
+_QUIET_TURNS = 10
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 _CONNECTION = re.compile(rb"\r\nconnection:[^\r]*", re.IGNORECASE)
 _FAILURES = (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError)
@@ -53,6 +55,7 @@ class FaultLink:
         return self
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._links.keep(asyncio.current_task())
         try:
             # Cancelled when all of this ends.
             with suppress(*_FAILURES, asyncio.CancelledError):
@@ -188,7 +191,11 @@ class FaultLinks:
 
     def later(self, work: Coroutine[None, None, None]) -> None:
         """Let something go on that nobody waits for."""
-        task = self._loop.create_task(work)
+        self.keep(self._loop.create_task(work))
+
+    def keep(self, task: "asyncio.Task[None] | None") -> None:
+        """Hold a task until it is done: when its caller is gone, nobody else does, and it is collected."""
+        assert task is not None, "a task calls this, or hands it over"
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -200,15 +207,26 @@ class FaultLinks:
         self._loop.close()
 
     async def _end(self) -> None:
+        # First nobody more is let in. Who just was has a task some turns of the loop later: were the server
+        # closed, or the task cancelled, before that, the socket would stay open.
+        for server in self.servers:
+            for listening in server.sockets:
+                self._loop.remove_reader(listening.fileno())
+        await _turns(_QUIET_TURNS)
         for server in self.servers:
             server.close()
-        # What is cancelled closes its connections, and somebody may have been let in meanwhile.
-        while others := asyncio.all_tasks() - {asyncio.current_task()}:
+        quiet_turns = 0
+        while quiet_turns < _QUIET_TURNS:
+            others = asyncio.all_tasks() - {asyncio.current_task()}
             for task in others:
                 task.cancel()
             await asyncio.gather(*others, return_exceptions=True)
-        # Connections end in the next turn of the loop.
-        await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            quiet_turns = 0 if others else quiet_turns + 1
+
+
+async def _turns(count: int) -> None:
+    for _ in range(count):
         await asyncio.sleep(0)
 
 

@@ -1,11 +1,13 @@
 """Links that are cut and healed, and what becomes of requests to a store."""
 
+import gc
 import threading
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from http.client import HTTPConnection, RemoteDisconnected
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from random import Random
+from socket import create_connection
 from typing import Any
 
 import pytest
@@ -119,3 +121,14 @@ def test_a_request_to_the_store_has_trouble(
         assert store.was_put.acquire(timeout=30)
     assert len(store.bodies) == times
     assert link.troubled == 1
+
+
+def test_the_end_leaves_nobody_who_was_let_in_just_then(store: Store) -> None:
+    for _ in range(30):
+        with ExitStack() as callers:
+            with fault_links() as links:
+                link = links.link(store.server_address[1], Random(1))
+                for _ in range(40):
+                    callers.enter_context(create_connection(("127.0.0.1", link.port)))
+            # A task that nobody has ended says so when it is collected, and that is an error here.
+            gc.collect()
